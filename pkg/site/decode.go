@@ -123,15 +123,12 @@ func (d *decoder) object(n *yaml.Node, path string, keys []key) {
 	seen := make(map[string]int, len(keys))
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
-		i := d.key(k, path, keys, names)
-		if k.Kind != yaml.ScalarNode {
-			continue
-		}
-		if line, twice := seen[k.Value]; twice {
+		if line, twice := seen[k.Value]; twice && k.Kind == yaml.ScalarNode {
 			d.report(k, join(path, pathKey(k.Value)), fmt.Sprintf("key %s is there twice, first in line %d", quote(k.Value), line), "keep one of them")
 			continue
 		}
 		seen[k.Value] = k.Line
+		i := d.key(k, path, keys, names)
 		if i < 0 || (keys[i].name != k.Value && valueOf(n, keys[i].name) != nil) {
 			continue
 		}
@@ -217,7 +214,7 @@ func (d *decoder) number(n *yaml.Node, path string, highest uint64, fix string) 
 	v, err := strconv.ParseUint(s, 10, 64)
 	switch {
 	case n.ShortTag() != "!!int" || err != nil || strconv.FormatUint(v, 10) != s:
-		d.fail(n, path, quote(s)+" is not a decimal number", fix)
+		d.fail(n, path, quote(s)+" is not a plain decimal number", "write it in digits, without quotes, sign or leading zeros")
 	case v > highest:
 		d.fail(n, path, fmt.Sprintf("%d is above %d", v, highest), fix)
 	default:
@@ -254,7 +251,7 @@ func (d *decoder) fail(n *yaml.Node, path, problem, fix string) {
 }
 
 func (d *decoder) report(n *yaml.Node, path, problem, fix string) {
-	d.errs = append(d.errs, Error{Path: path, Line: n.Line, Problem: problem, Fix: fix})
+	d.errs = append(d.errs, Error{Path: path, Line: n.Line, column: n.Column, Problem: problem, Fix: fix})
 }
 
 // hides says whether the field at path, or something around it, could not be read.

@@ -16,6 +16,8 @@ type Error struct {
 	Line int
 	// Problem says what is wrong, Fix what to do.
 	Problem, Fix string
+
+	column int // orders the errors of a line
 }
 
 // Error returns one line: where, what is wrong and how to fix it.

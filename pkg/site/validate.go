@@ -94,15 +94,18 @@ func (c *checker) name(list string, i int, name string, seen map[string]int) str
 	return path
 }
 
-// rack checks a reference to a rack, and says whether there is that rack.
-func (c *checker) rack(path string, rack record.Rack) bool {
-	_, ok := c.racks[string(rack)]
+// rack checks a reference to a rack.
+func (c *checker) rack(path string, rack record.Rack) {
 	switch {
 	case rack == "":
 		c.add(path)("the rack is missing", "name one of the racks")
-	case !ok:
+	case !c.hasRack(rack):
 		c.add(path)("there is no rack "+quote(rack), "name one of the racks, or add this one under racks")
 	}
+}
+
+func (c *checker) hasRack(rack record.Rack) bool {
+	_, ok := c.racks[string(rack)]
 	return ok && rack != ""
 }
 
@@ -207,8 +210,9 @@ func (c *checker) servedBy(path string, n Node, name record.DPU) bool {
 		report("there is no DPU "+quote(name), "name one of the DPUs, or add this one under dpus")
 		return false
 	}
-	if _, known := c.racks[string(n.Rack)]; known && n.Rack != "" && c.s.DPUs[j].Rack != n.Rack {
-		report(fmt.Sprintf("DPU %s is in rack %s, the node in rack %s", quote(name), quote(c.s.DPUs[j].Rack), quote(n.Rack)),
+	rack := c.s.DPUs[j].Rack
+	if rack != n.Rack && c.hasRack(rack) && c.hasRack(n.Rack) {
+		report(fmt.Sprintf("DPU %s is in rack %s, the node in rack %s", quote(name), quote(rack), quote(n.Rack)),
 			"name DPUs of the node's own rack only, or correct the rack of the node or of the DPU")
 	}
 	return true
