@@ -1,0 +1,231 @@
+package maps
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Iface is an interface of the caller's network namespace.
+type Iface struct {
+	Index int
+	Name  string
+}
+
+// Attachment says how a port is guarded.
+type Attachment struct {
+	Ifindex int
+	Name    string
+	Role    Role
+	XDPMode string // "native", or "generic" if the driver has no XDP
+	Egress  string // "tcx" or "clsact" on a node's port, "" on an uplink
+	ProgID  ebpf.ProgramID
+	// Notes say, one sentence each, what an operator should know: why not native, what was changed on the port.
+	Notes []string
+}
+
+// Attach guards a port: it tells the programs its role, attaches XDP (native if the driver can) and, if it
+// faces nodes, the egress check. What an earlier run has attached is replaced in place, without a gap; a port
+// that was attached before is brought to the given role. On an error the port may be guarded in part: call
+// again, or [Datapath.Detach].
+func (d *Datapath) Attach(iface Iface, role Role) (Attachment, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := Attachment{Ifindex: iface.Index, Name: iface.Name, Role: role}
+	if role != RoleNode && role != RoleUplink {
+		return a, fmt.Errorf("attach to %s: %s is no role of a port", iface.Name, role)
+	}
+	a.Notes = keepVLANTags(iface.Name)
+	err := d.setPort(iface.Index, role)
+	if err == nil {
+		if role == RoleNode {
+			a.Egress, err = d.attachEgress(iface)
+		} else {
+			err = d.detachEgress(iface.Index)
+		}
+	}
+	if err == nil {
+		err = d.attachIngress(iface, &a)
+	}
+	if err == nil {
+		err = d.check(a)
+	}
+	if err != nil {
+		return a, fmt.Errorf("attach to %s: %w", iface.Name, err)
+	}
+	d.ports[iface.Index] = a
+	return a, nil
+}
+
+// Detach leaves a port unguarded and takes its role away; a port that vanished or was never attached is no error.
+func (d *Datapath) Detach(iface Iface) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.ports, iface.Index)
+	err := errors.Join(
+		d.remove(entry{m: d.maps.Ports, key: datapathPortKey{Ifindex: uint32(iface.Index)}}), // from here on everything drops
+		removeLink(d.linkPath(datapathProgDpudIngress, iface.Index)),
+		d.detachEgress(iface.Index),
+	)
+	if err != nil {
+		return fmt.Errorf("detach from %s: %w", iface.Name, err)
+	}
+	return nil
+}
+
+func (d *Datapath) linkPath(program string, ifindex int) string {
+	return filepath.Join(d.pin, linksFolder, program+"_"+strconv.Itoa(ifindex))
+}
+
+func (d *Datapath) attachIngress(iface Iface, a *Attachment) error {
+	path := d.linkPath(datapathProgDpudIngress, iface.Index)
+	program := d.programs.DpudIngress
+	adopted, err := adoptLink(path, iface.Index, program, func() error { return d.checkIngress(iface.Index) })
+	if err != nil {
+		return err
+	}
+	if !adopted {
+		l, note, err := attachXDP(iface, program)
+		if err != nil {
+			return err
+		}
+		a.Notes = append(a.Notes, note...)
+		if err := errors.Join(replacePin(path, l.Pin), l.Close()); err != nil {
+			return err
+		}
+	}
+	xdp, err := readXDP(iface.Index)
+	if err != nil {
+		return err
+	}
+	a.ProgID = ebpf.ProgramID(xdp.ProgId)
+	a.XDPMode = "native"
+	if xdp.AttachMode == xdpAttachedSKB {
+		a.XDPMode = "generic"
+	}
+	return nil
+}
+
+func attachXDP(iface Iface, program *ebpf.Program) (link.Link, []string, error) {
+	native, errNative := link.AttachXDP(link.XDPOptions{Program: program, Interface: iface.Index, Flags: link.XDPDriverMode})
+	if errNative == nil {
+		return native, nil, nil
+	}
+	generic, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: iface.Index, Flags: link.XDPGenericMode})
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+		return nil, nil, fmt.Errorf("attach XDP: another program is there (see `bpftool net show dev %s`): detach it: %w", iface.Name, err)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("attach XDP: native: %w; generic: %w", errNative, err)
+	}
+	return generic, []string{fmt.Sprintf("XDP is generic, not native: the driver refused it: %v", errNative)}, nil
+}
+
+// adoptLink puts program in the place of the one that an earlier run pinned, and says whether that worked: the
+// interface may have vanished, or the link may be of an interface of the same index in another namespace.
+func adoptLink(path string, ifindex int, program *ebpf.Program, check func() error) (bool, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open pinned link: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	on, err := linkIfindex(l)
+	if err != nil {
+		return false, err
+	}
+	if on == ifindex && l.Update(program) == nil && check() == nil {
+		return true, nil
+	}
+	if err := l.Detach(); err != nil && on != 0 {
+		return false, fmt.Errorf("detach stale link: %w", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return false, fmt.Errorf("remove stale link: %w", err)
+	}
+	return false, nil
+}
+
+// linkIfindex returns the interface that a link is attached to, 0 if that vanished.
+func linkIfindex(l link.Link) (int, error) {
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("look at pinned link: %w", err)
+	}
+	if xdp := info.XDP(); xdp != nil {
+		return int(xdp.Ifindex), nil
+	}
+	if tcx := info.TCX(); tcx != nil {
+		return int(tcx.Ifindex), nil
+	}
+	return 0, nil
+}
+
+// removeLink detaches and unpins a link, if it is there.
+func removeLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	on, err := linkIfindex(l)
+	if err == nil && on != 0 {
+		err = l.Detach()
+	}
+	return errors.Join(err, l.Close(), os.Remove(path))
+}
+
+// dropDefunctLinks unpins the links of interfaces that vanished.
+func (d *Datapath) dropDefunctLinks() error {
+	folder := filepath.Join(d.pin, linksFolder)
+	pins, err := os.ReadDir(folder)
+	if err != nil {
+		return fmt.Errorf("list pinned links: %w", err)
+	}
+	for _, pin := range pins {
+		path := filepath.Join(folder, pin.Name())
+		l, err := link.LoadPinnedLink(path, nil)
+		if err != nil {
+			return fmt.Errorf("open pinned link: %w", err)
+		}
+		on, err := linkIfindex(l)
+		if err == nil && on == 0 {
+			err = os.Remove(path)
+		}
+		if err := errors.Join(err, l.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// How a program is attached (IFLA_XDP_ATTACHED, enum in linux/if_link.h).
+const (
+	xdpAttachedSKB   = 2
+	xdpAttachedMulti = 4
+)
+
+// readXDP asks the kernel for the XDP program of an interface; ProgId is 0 if there is none, or more than one.
+func readXDP(ifindex int) (netlink.LinkXdp, error) {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return netlink.LinkXdp{}, fmt.Errorf("find interface %d: %w", ifindex, err)
+	}
+	xdp := l.Attrs().Xdp
+	if xdp == nil || xdp.AttachMode == xdpAttachedMulti {
+		return netlink.LinkXdp{}, nil
+	}
+	return *xdp, nil
+}

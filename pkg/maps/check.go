@@ -1,0 +1,59 @@
+package maps
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Check asks the kernel whether a port that was attached still runs exactly our programs: XDP, and, if it faces
+// nodes, the egress check before every other program; and whether the programs still know its role. An error that
+// wraps ErrUnguarded says what is wrong; [Datapath.Attach] repairs it. The mode is another question
+// ([Tables.Mode]).
+func (d *Datapath) Check(ifindex int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, ok := d.ports[ifindex]
+	if !ok {
+		return fmt.Errorf("check port %d: %w: it was never attached", ifindex, ErrUnguarded)
+	}
+	if err := d.check(a); err != nil {
+		return fmt.Errorf("check port %s: %w", a.Name, err)
+	}
+	return nil
+}
+
+func (d *Datapath) check(a Attachment) error {
+	ports, err := d.Ports()
+	if err != nil {
+		return err
+	}
+	if ports[a.Ifindex] != a.Role {
+		return fmt.Errorf("%w: the programs take it for %s, not %s", ErrUnguarded, ports[a.Ifindex], a.Role)
+	}
+	if err := d.checkIngress(a.Ifindex); err != nil {
+		return err
+	}
+	switch a.Egress {
+	case "tcx":
+		return d.checkTCX(a.Ifindex)
+	case "clsact":
+		return d.checkClsact(a.Ifindex)
+	}
+	return nil
+}
+
+func (d *Datapath) checkIngress(ifindex int) error {
+	want, err := programID(d.programs.DpudIngress)
+	if err != nil {
+		return err
+	}
+	xdp, err := readXDP(ifindex)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnguarded, err)
+	}
+	if ebpf.ProgramID(xdp.ProgId) != want {
+		return fmt.Errorf("%w: XDP runs program %d, not ours (%d)", ErrUnguarded, xdp.ProgId, want)
+	}
+	return nil
+}
