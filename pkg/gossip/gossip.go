@@ -250,8 +250,8 @@ func (g *Gossip) Addr() netip.AddrPort { return g.transport.self }
 func (g *Gossip) QueueLen() int { return g.queue.NumQueued() }
 
 // Close leaves the pool and ends every goroutine of this package. It takes at most 2 s for saying goodbye and
-// twice StreamTimeout for streams under way; memberlist's own goroutines end within those bounds too.
-// Closing twice does nothing more.
+// StreamTimeout for streams under way. memberlist's probes run out by themselves within 10 s after it (a
+// synctest bubble has to let that time pass). Closing twice does nothing more.
 func (g *Gossip) Close() error {
 	g.closeOnce.Do(func() {
 		if err := g.ml.Leave(leaveTimeout); err != nil {

@@ -146,7 +146,7 @@ func (r *roster) absent(seeds []netip.AddrPort, self netip.AddrPort) []netip.Add
 	}
 	var out []netip.AddrPort
 	add := func(a netip.AddrPort) {
-		if !here[a] {
+		if a.IsValid() && !here[a] {
 			here[a] = true
 			out = append(out, a)
 		}

@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -86,7 +87,7 @@ func (g *Gossip) receive(b []byte) {
 
 // run handles messages one at a time. It does not wait for the network: what does is a job for send.
 func (g *Gossip) run() {
-	tick := time.NewTicker(g.cfg.SyncInterval)
+	tick := time.NewTimer(rand.N(g.cfg.SyncInterval))
 	defer tick.Stop()
 	var flush <-chan time.Time
 	for {
@@ -103,6 +104,7 @@ func (g *Gossip) run() {
 			g.pullWanted()
 		case <-tick.C:
 			g.sync()
+			tick.Reset(g.cfg.SyncInterval/2 + rand.N(g.cfg.SyncInterval)) // so that members do not go in step
 		}
 		if flush == nil && len(g.spread.wants) > 0 {
 			flush = time.After(pullDelay)
