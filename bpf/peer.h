@@ -181,6 +181,9 @@ static __always_inline enum drop_reason check_tenants(const struct peer *source,
 {
 	__u32 from = 0, to = 0;
 
+	/* Services are all behind uplinks, and reach each other without us. */
+	if (!source->node && !destination->node)
+		return DROP_HAIRPIN;
 	if (source->node) {
 		from = tenant_of(source->node);
 		if (!from)
@@ -191,8 +194,6 @@ static __always_inline enum drop_reason check_tenants(const struct peer *source,
 		if (!to)
 			return DROP_DESTINATION_UNASSIGNED;
 	}
-	if (!from && !to)
-		return DROP_BETWEEN_SERVICES;
 	/* One side is a service: shared by every assigned node. */
 	if (!from || !to)
 		return PASSED;

@@ -48,13 +48,12 @@ const (
 	datapathDropReasonDROP_HAIRPIN                datapathDropReason = 19
 	datapathDropReasonDROP_EGRESS_PORT            datapathDropReason = 20
 	datapathDropReasonDROP_TENANT_MISMATCH        datapathDropReason = 21
-	datapathDropReasonDROP_BETWEEN_SERVICES       datapathDropReason = 22
-	datapathDropReasonDROP_LOCAL_FROM_NODE        datapathDropReason = 23
-	datapathDropReasonDROP_GRATUITOUS             datapathDropReason = 24
-	datapathDropReasonDROP_ND_TYPE                datapathDropReason = 25
-	datapathDropReasonDROP_ND_EXTENSION           datapathDropReason = 26
-	datapathDropReasonDROP_REWRITE_FAILED         datapathDropReason = 27
-	datapathDropReasonDROP_REASONS                datapathDropReason = 28
+	datapathDropReasonDROP_LOCAL_FROM_NODE        datapathDropReason = 22
+	datapathDropReasonDROP_GRATUITOUS             datapathDropReason = 23
+	datapathDropReasonDROP_ND_TYPE                datapathDropReason = 24
+	datapathDropReasonDROP_ND_EXTENSION           datapathDropReason = 25
+	datapathDropReasonDROP_REWRITE_FAILED         datapathDropReason = 26
+	datapathDropReasonDROP_REASONS                datapathDropReason = 27
 )
 
 type datapathEndpoint struct {

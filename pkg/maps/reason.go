@@ -120,9 +120,6 @@ var descriptions = [...]description{
 	datapathDropReasonDROP_TENANT_MISMATCH: {
 		"tenant_mismatch", "Between nodes of different tenants.", "Nothing: this is what is enforced. Assign both nodes to one tenant if they belong together.",
 	},
-	datapathDropReasonDROP_BETWEEN_SERVICES: {
-		"between_services", "From one service to another.", "Route services to each other without the DPU.",
-	},
 	datapathDropReasonDROP_LOCAL_FROM_NODE: {
 		"local_from_node", "From a node to one of the DPU's own addresses.", "Look for a node that tries to reach the DPU.",
 	},
