@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Every check of source text. All of them run; the first failure decides the exit code.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+status=0
+check() {
+	local name=$1
+	shift
+	local out
+	if ! out=$("$@" 2>&1) || [[ -n $out && $name != vet ]]; then
+		printf '%s:\n%s\n' "$name" "$out" >&2
+		status=1
+	fi
+}
+
+mapfile -t go_files < <(git ls-files '*.go' | grep -v -e '\.pb\.go$' -e '\.connect\.go$' -e '_bpfel\.go$')
+mapfile -t c_files < <(git ls-files 'bpf/*.c' 'bpf/*.h')
+mapfile -t sh_files < <(git ls-files '*.sh' .ci/run)
+
+check gofumpt go tool gofumpt -l "${go_files[@]}"
+check vet go vet ./...
+check staticcheck go tool staticcheck ./...
+check deadcode go tool deadcode -test ./...
+check clang-format clang-format-19 --dry-run -Werror "${c_files[@]}"
+check shellcheck shellcheck "${sh_files[@]}"
+exit "$status"
