@@ -88,6 +88,17 @@ func (r *Replica) Merge(b []byte) (changed bool, err error) {
 	return r.Take(e)
 }
 
+// Version returns which version of a register is held, and whether any is.
+func (r *Replica) Version(k record.Key) (record.Version, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.set.Get(k)
+	if rec == nil {
+		return record.Version{}, false
+	}
+	return rec.Version(), true
+}
+
 // Get returns the version and the encoded envelope of a register.
 func (r *Replica) Get(k record.Key) (record.Version, []byte, bool) {
 	r.mu.Lock()
@@ -97,6 +108,17 @@ func (r *Replica) Get(k record.Key) (record.Version, []byte, bool) {
 		return record.Version{}, nil, false
 	}
 	return rec.Version(), r.envelopes[k], true
+}
+
+// Version returns the version of a register.
+func (r *Replica) Version(k record.Key) (record.Version, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.set.Get(k)
+	if rec == nil {
+		return record.Version{}, false
+	}
+	return rec.Version(), true
 }
 
 // Record returns a register's newest record, or nil.
