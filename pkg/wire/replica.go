@@ -110,17 +110,6 @@ func (r *Replica) Get(k record.Key) (record.Version, []byte, bool) {
 	return rec.Version(), r.envelopes[k], true
 }
 
-// Version returns the version of a register.
-func (r *Replica) Version(k record.Key) (record.Version, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	rec := r.set.Get(k)
-	if rec == nil {
-		return record.Version{}, false
-	}
-	return rec.Version(), true
-}
-
 // Record returns a register's newest record, or nil.
 func (r *Replica) Record(k record.Key) record.Record {
 	r.mu.Lock()
