@@ -50,7 +50,7 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open store: start etcd in %s: %w", cfg.DataDir, err)
 	}
 	level.SetLevel(zap.WarnLevel)
-	return &Store{client: v3client.New(etcd.Server), etcd: etcd, lock: lock}, nil
+	return &Store{client: v3client.New(etcd.Server), etcd: etcd, level: level, lock: lock}, nil
 }
 
 // lockDir makes the directory and takes the lock on it, held until the file is closed or the process ends.

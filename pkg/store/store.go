@@ -56,7 +56,8 @@ type Config struct {
 // Store is an open store. Its methods are safe for concurrent use.
 type Store struct {
 	client *clientv3.Client
-	etcd   *embed.Etcd // embedded, else nil
+	etcd   *embed.Etcd     // embedded, else nil
+	level  zap.AtomicLevel // of its log, when embedded
 	lock   *os.File
 }
 
@@ -106,6 +107,7 @@ func (s *Store) Close() error {
 		err = nil // the in-process client reports that it was closed
 	}
 	if s.etcd != nil {
+		s.level.SetLevel(zap.FatalLevel) // closing its own listeners is an error to etcd
 		s.etcd.Close()
 	}
 	if s.lock != nil {
