@@ -1,0 +1,265 @@
+// Package dpud is the daemon of one DPU. It joins what decides (package agent, which knows no I/O) with what
+// acts: the kernel's maps and programs (package maps), the DPU's links (package ports), the controllers' API,
+// the gossip of the rack, and its own API with metrics.
+//
+// It never takes enforcement away by itself: however it ends, maps, programs and links stay as they are, and
+// the next run adopts them. Only [Unload] removes them.
+package dpud
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"dpud/internal/dpud/config"
+	"dpud/internal/dpud/ports"
+	"dpud/pkg/api/dpudv1"
+	"dpud/pkg/control/agent"
+	"dpud/pkg/gossip"
+	"dpud/pkg/maps"
+	"dpud/pkg/record"
+	"dpud/pkg/wire"
+)
+
+// daemon is one run of dpud.
+type daemon struct {
+	cfg      *config.Config
+	log      *slog.Logger
+	version  string
+	instance string
+
+	dp      *maps.Datapath
+	ports   *ports.Ports
+	records *records
+	loop    *loop
+	plane   *plane
+	metrics *metrics
+	gossip  atomic.Pointer[gossip.Gossip] // nil until joined, and without gossip
+
+	ctx   context.Context // of the run
+	epoch atomic.Uint64   // newest that was heard, for sealing
+}
+
+// Run runs dpud until ctx ends. The configuration has been checked. Errors say what could not be set up, or what
+// ended the run.
+func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logger) error {
+	d := &daemon{cfg: cfg, log: log, version: version, instance: newInstance(), metrics: newMetrics(), ctx: ctx}
+	identity, err := d.identity()
+	if err != nil {
+		return err
+	}
+	dp, err := maps.Load(cfg.Pin, maps.Options{MaxNodes: uint32(cfg.MaxNodes)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dp.Close() }() // the kernel keeps what is pinned
+	d.dp = dp
+	if err := d.settings(); err != nil {
+		return err
+	}
+	site, err := loadSite(cfg.Pin)
+	if err != nil {
+		return err
+	}
+	d.records = &records{Replica: wire.NewReplica(site, d.heard), log: log}
+	own, err := newOwner(cfg.Pin)
+	if err != nil {
+		return err
+	}
+	d.ports, err = ports.New(portsConfig(cfg, identity.HardwareID), guard{dp, own}, log, d.portsChanged)
+	if err != nil {
+		return err
+	}
+	defer d.ports.Close()
+	d.loop = newLoop(agent.New(identity), &datapath{Datapath: dp, ports: d.ports}, cfg.Audit, d, log)
+	d.plane = newPlane(cfg.Controllers, d.records, log)
+	d.plane.answer, d.plane.answered = d.leaseAnswered, d.confirmationsAnswered
+	d.metrics.counters, d.metrics.look, d.metrics.ports, d.metrics.found, d.metrics.records = dp.Counters, d.loop.look, d.ports.List, d.ports.FoundUnguarded, d.records
+	log.Info("dpud starts", "name", cfg.Name, "version", version, "pin", cfg.Pin, "site", site, "hardware", identity.HardwareID, "instance", d.instance)
+	return d.run()
+}
+
+// run is Run from when everything is made.
+func (d *daemon) run() error {
+	listener, err := d.listen()
+	if err != nil {
+		return err
+	}
+	if err := d.ports.Pass(); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if err := d.join(); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if g := d.gossip.Load(); g != nil {
+		defer func() {
+			if err := g.Close(); err != nil {
+				d.log.Debug("gossip", "err", err)
+			}
+		}()
+	}
+	group, ctx := errgroup.WithContext(d.ctx)
+	group.Go(func() error { return d.loop.run(ctx) })
+	group.Go(func() error { return d.ports.Run(ctx) })
+	group.Go(func() error { return d.plane.run(ctx) })
+	group.Go(func() error { return d.serve(ctx, listener) })
+	d.log.Info("dpud is ready", "listen", d.cfg.Listen, "advertise", d.cfg.Advertise, "problems", problemsOf(d.ports.List()))
+	err = group.Wait()
+	d.log.Info("dpud ends; the kernel goes on enforcing", "err", err)
+	return err
+}
+
+func (d *daemon) identity() (agent.Config, error) {
+	c := agent.Config{DPU: record.DPU(d.cfg.Name), Instance: d.instance, HardwareID: d.cfg.HardwareID, Address: d.cfg.Advertise}
+	var err error
+	if c.HardwareID == "" {
+		if c.HardwareID, err = hardwareID("/"); err != nil {
+			return c, err
+		}
+	}
+	c.KernelBoot, err = kernelBoot()
+	return c, err
+}
+
+// settings brings mode and local addresses to what the configuration says.
+func (d *daemon) settings() error {
+	mode, err := maps.ParseMode(d.cfg.Mode)
+	if err != nil {
+		return err
+	}
+	old, err := d.dp.Mode()
+	if err != nil {
+		return err
+	}
+	if mode != old {
+		d.log.Warn("mode changes", "from", old, "to", mode)
+		if err := d.dp.SetMode(mode); err != nil {
+			return err
+		}
+	}
+	if mode != maps.Enforce {
+		d.log.Warn("packets between tenants are not dropped in this mode, and nothing is confirmed as cleared", "mode", mode)
+	}
+	local := make([]netip.Addr, len(d.cfg.Local))
+	for i, a := range d.cfg.Local {
+		if local[i], err = netip.ParseAddr(a); err != nil {
+			return fmt.Errorf("set local addresses: %w", err)
+		}
+	}
+	return d.dp.SetLocal(local)
+}
+
+func portsConfig(cfg *config.Config, hardware string) ports.Config {
+	// A MAC of its own, the same after each reboot: locally administered, from the DPU's identity.
+	sum := sha256.Sum256([]byte(cfg.Name + "\n" + hardware))
+	mac := net.HardwareAddr(sum[:6])
+	mac[0] = mac[0]&^1 | 2
+	return ports.Config{
+		Nodes: cfg.Ports.Nodes, Uplinks: cfg.Ports.Uplinks, Bridge: cfg.Ports.Bridge, CreateBridge: cfg.Ports.CreateBridge,
+		BridgeUplinks: cfg.Ports.BridgeUplinks, BridgeMAC: mac,
+	}
+}
+
+func (d *daemon) portsChanged(list []ports.Port) { d.loop.setPorts(list) }
+
+// heard is told of every record that was news, from either way.
+func (d *daemon) heard(r record.Record) {
+	d.announce(r.Key())
+	switch r := r.(type) {
+	case *record.Lease:
+		if r.DPU == record.DPU(d.cfg.Name) {
+			d.loop.post(func() { d.takeLease(r) })
+		}
+	case *record.LeaseRequest:
+		if r.DPU == record.DPU(d.cfg.Name) && r.Instance != d.instance {
+			d.loop.post(func() { d.loop.core.HearNonce(r.Nonce) })
+		}
+	case *record.Confirmation:
+	default:
+		d.loop.hear(r)
+	}
+}
+
+func (d *daemon) announce(keys ...record.Key) {
+	if g := d.gossip.Load(); g != nil {
+		g.Announce(keys...)
+	}
+}
+
+// leaseAnswered takes a direct answer.
+func (d *daemon) leaseAnswered(e *dpudv1.Envelope) {
+	r, err := d.records.open(e)
+	if err != nil {
+		d.log.Debug("lease refused", "err", err)
+		return // counted, and said by records
+	}
+	lease, ok := r.(*record.Lease)
+	if !ok {
+		d.log.Warn("controller answered a lease request with another record", "record", r.Key())
+		return
+	}
+	d.loop.post(func() {
+		if d.records.Site() == "" {
+			d.records.SetSite(record.SiteID(e.GetSiteId()))
+		}
+		d.takeLease(lease)
+	})
+}
+
+// takeLease hears a lease; the caller is the loop's goroutine. Before the first one takes effect, the site is
+// remembered: from then on the maps belong to it.
+func (d *daemon) takeLease(r *record.Lease) {
+	if r.Refused == "" {
+		if err := saveSite(d.cfg.Pin, d.records.Site()); err != nil {
+			d.loop.say(err)
+			return
+		}
+		d.epoch.Store(max(d.epoch.Load(), uint64(r.Epoch)))
+	}
+	d.loop.hearLease(r)
+}
+
+// ask implements outgoing.
+func (d *daemon) ask(r *record.LeaseRequest) {
+	epoch := record.Epoch(d.epoch.Load())
+	d.plane.ask(d.ctx, r, epoch)
+	if d.records.Site() != "" { // others refuse a record of no site
+		d.publish(epoch, r)
+	}
+}
+
+// confirm implements outgoing.
+func (d *daemon) confirm(fresh, unanswered []*record.Confirmation) {
+	d.plane.confirm(unanswered)
+	for _, f := range fresh {
+		d.publish(f.Epoch, f)
+		d.metrics.issued[f.State].Add(1)
+		d.log.Info("confirmed", "node", f.Node, "state", f.State, "generation", f.Generation, "revision", f.Revision)
+	}
+}
+
+// barrier implements outgoing.
+func (d *daemon) barrier(took time.Duration) { d.metrics.barriers.Observe(took.Seconds()) }
+
+// publish spreads a record of this DPU by gossip.
+func (d *daemon) publish(epoch record.Epoch, r record.Record) {
+	changed, err := d.records.Put(epoch, r)
+	if err != nil {
+		d.log.Error("record could not be published", "err", err)
+	}
+	if changed {
+		d.announce(r.Key())
+	}
+}
+
+func (d *daemon) confirmationsAnswered(list []*record.Confirmation) {
+	d.loop.post(func() { d.loop.core.Answered(list) })
+}
