@@ -13,15 +13,15 @@ import (
 
 // The safety properties, by the names of the specification.
 var (
-	ErrIsolation   = errors.New("TenantIsolation: a node is in two tenants")
-	ErrFreeIsClear = errors.New("FreeIsClear: a free node is in a map")
-	ErrOwner       = errors.New("Owner: a node is programmed for another than the owner of its present generation")
-	ErrAdopts      = errors.New("Adopts: an entry left the map although its grant stands")
-	ErrCleared     = errors.New("ClearedIsFinal: a generation is back in the map after it was confirmed as cleared")
-	ErrReuse       = errors.New("BarrierFirst: an entry was added before a barrier followed the last deletion")
-	ErrGuarded     = errors.New("GuardedProof: cleared was confirmed while a port was unguarded")
-	ErrNarrows     = errors.New("EntryNarrows: a node is programmed in a generation for which its tenant has no entry")
-	ErrProgrammed  = errors.New("ProgrammedIsTrue: programmed was confirmed of a node that is not in the map")
+	ErrIsolation   = errors.New("property TenantIsolation: a node is in two tenants")
+	ErrFreeIsClear = errors.New("property FreeIsClear: a free node is in a map")
+	ErrOwner       = errors.New("property Owner: a node is programmed for another than the owner of its present generation")
+	ErrAdopts      = errors.New("property Adopts: an entry left the map although its grant stands")
+	ErrCleared     = errors.New("property ClearedIsFinal: a generation is back in the map after it was confirmed as cleared")
+	ErrReuse       = errors.New("property BarrierFirst: an entry was added before a barrier followed the last deletion")
+	ErrGuarded     = errors.New("property GuardedProof: cleared was confirmed while a port was unguarded")
+	ErrNarrows     = errors.New("property EntryNarrows: a node is programmed in a generation for which its tenant has no entry")
+	ErrProgrammed  = errors.New("property ProgrammedIsTrue: programmed was confirmed of a node that is not in the map")
 )
 
 // execute carries out an operation on a DPU's kernel as the kernel would, and checks what the operation itself

@@ -199,7 +199,7 @@ func (w *Walk) Heal(rounds int) error {
 		w.round()
 		for steps := 0; ; steps++ {
 			if steps > 10_000 {
-				return fmt.Errorf("Completes: %d kernel operations and no end", steps)
+				return fmt.Errorf("property Completes: %d kernel operations and no end", steps)
 			}
 			progress := false
 			for _, d := range w.Site.DPUs {
@@ -235,7 +235,7 @@ func (w *Walk) Heal(rounds int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("Completes: after %d rounds without faults %s", rounds, w.lacking())
+	return fmt.Errorf("property Completes: after %d rounds without faults %s", rounds, w.lacking())
 }
 
 // round delivers every newest message once.

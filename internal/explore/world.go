@@ -67,7 +67,6 @@ type dpu struct {
 	unsettled bool // a deletion has seen no barrier
 	unguarded bool // a port is not guarded
 	instances int
-	op        agent.Op // the operation under way
 	pending   *record.LeaseRequest
 }
 
