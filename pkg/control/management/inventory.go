@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"dpud/pkg/record"
@@ -53,6 +52,26 @@ func (c *Core) Tenants() []*Tenant {
 	return tenants
 }
 
+// DPUs returns the DPUs of the inventory, sorted by name.
+func (c *Core) DPUs() []*DPU {
+	var dpus []*DPU
+	for _, h := range c.objects {
+		if d, ok := h.object.(*DPU); ok {
+			dpus = append(dpus, d)
+		}
+	}
+	slices.SortFunc(dpus, func(a, b *DPU) int { return cmp.Compare(a.Name, b.Name) })
+	return dpus
+}
+
+// RackOf returns the rack of a DPU; "" when it is not in the inventory.
+func (c *Core) RackOf(d record.DPU) record.Rack {
+	if o := lookup[*DPU](c, dpuKey(d)); o != nil {
+		return o.Rack
+	}
+	return ""
+}
+
 // Nodes returns the nodes of the inventory, sorted by name.
 func (c *Core) Nodes() []*Node {
 	nodes := make([]*Node, 0, len(c.nodes))
@@ -71,13 +90,17 @@ func (c *Core) ApplySite(want *site.Site) (Txn, []site.Change, error) {
 	if len(changes) == 0 && have.Name == want.Name {
 		return Txn{}, nil, nil
 	}
-	p := plan{core: c, meta: *c.Meta(), txn: Txn{If: c.reads(metaKey)}}
+	p := plan{core: c, meta: *c.Meta(), txn: Txn{If: c.reads(metaKey)}, changed: make(map[Key]bool)}
+	for _, x := range changes {
+		p.changed[Key(x.Kind+"/"+x.Name)] = true
+		p.services = p.services || x.Kind == "service"
+	}
 	p.meta.Name = want.Name
 	planKind(&p, have.Racks, want.Racks, func(r site.Rack) Key { return rackKey(r.Name) }, func(r site.Rack) Object { return &Rack{r} }, nil)
 	planKind(&p, have.DPUs, want.DPUs, func(d site.DPU) Key { return dpuKey(d.Name) }, func(d site.DPU) Object { return &DPU{d} }, p.checkDPU)
 	planKind(&p, have.Tenants, want.Tenants, func(t site.Tenant) Key { return tenantKey(t.Name) }, p.tenant, p.checkTenant)
 	planKind(&p, have.Nodes, want.Nodes, func(n site.Node) Key { return nodeKey(n.Name) }, p.node, p.checkNode)
-	p.services(have.Services, want.Services)
+	p.planServices(want.Services)
 	if len(p.refused) > 0 {
 		return Txn{}, changes, errors.Join(p.refused...)
 	}
@@ -91,6 +114,10 @@ type plan struct {
 	meta    Meta
 	txn     Txn
 	refused []error
+	// changed holds the keys of what differs in meaning, whatever the order of its lists.
+	changed  map[Key]bool
+	services bool // one of them differs
+	granted  bool // every grant is among the conditions
 }
 
 // planKind puts what is new or changed and deletes what is gone; check may refuse for an object that exists.
@@ -102,7 +129,7 @@ func planKind[S any](p *plan, have, want []S, key func(S) Key, object func(S) Ob
 	for _, s := range want {
 		old, exists := byKey[key(s)]
 		delete(byKey, key(s))
-		if exists && reflect.DeepEqual(old, s) {
+		if exists && !p.changed[key(s)] {
 			continue
 		}
 		if exists && check != nil {
@@ -151,8 +178,20 @@ func (p *plan) checkNode(old site.Node) {
 	}
 }
 
+// readGrants adds to the conditions that no node is assigned meanwhile.
+func (p *plan) readGrants() {
+	if p.granted {
+		return
+	}
+	p.granted = true
+	for _, n := range p.core.nodes {
+		p.txn.If[grantKey(n.ID)] = p.core.revision(grantKey(n.ID))
+	}
+}
+
 // checkTenant refuses to change or remove a tenant that has nodes.
 func (p *plan) checkTenant(old site.Tenant) {
+	p.readGrants()
 	t := lookup[*Tenant](p.core, tenantKey(old.Name))
 	for _, g := range p.core.grants {
 		if g.Phase != record.Free && g.Tenant == t.ID {
@@ -163,6 +202,7 @@ func (p *plan) checkTenant(old site.Tenant) {
 
 // checkDPU refuses to change or remove a DPU that owes a proof.
 func (p *plan) checkDPU(old site.DPU) {
+	p.readGrants()
 	for _, g := range p.core.grants {
 		if g.Phase != record.Free && slices.Contains(g.Provers, old.Name) {
 			p.refuse("DPU %s still serves node %s: it can only be changed or removed while no assigned node is designated to it; `ctl reclaim %s` first",
@@ -171,10 +211,10 @@ func (p *plan) checkDPU(old site.DPU) {
 	}
 }
 
-func (p *plan) services(have, want []site.Service) {
+func (p *plan) planServices(want []site.Service) {
 	sorted := slices.SortedFunc(slices.Values(want), func(a, b site.Service) int { return cmp.Compare(a.Name, b.Name) })
 	old := p.core.Services()
-	if old != nil && reflect.DeepEqual(have, sorted) {
+	if old != nil && !p.services {
 		return
 	}
 	s := &Services{record.Services{Epoch: p.meta.Epoch, Revision: 1}}
