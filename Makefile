@@ -87,7 +87,7 @@ fmt:
 ## deps: install from Debian what building, testing and linting need
 .PHONY: deps
 deps:
-	./scripts/deps.sh build-essential clang-19 llvm-19 clang-format-19 libbpf-dev linux-libc-dev libc6-dev-i386 \
+	./scripts/deps.sh build-essential clang-19 llvm-19 clang-format-19 libbpf-dev linux-libc-dev \
 		protobuf-compiler libprotobuf-dev bpftool qemu-system-x86 cpio kmod shellcheck
 
 # What the demo and the benchmark need besides Go and root.
