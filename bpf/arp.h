@@ -25,8 +25,8 @@ _Static_assert(sizeof(struct arp) == 28, "RFC 826");
 
 static __always_inline bool arp_is_sane(const struct arp *arp)
 {
-	return arp->hardware == bpf_htons(ARP_ETHERNET) && arp->protocol == bpf_htons(ETH_P_IP) &&
-	       arp->hardware_len == 6 && arp->protocol_len == 4 &&
+	return arp->hardware == bpf_htons(ARP_ETHERNET) && arp->protocol == bpf_htons(ETH_P_IP) && arp->hardware_len == 6 &&
+	       arp->protocol_len == 4 &&
 	       (arp->operation == bpf_htons(ARP_REQUEST) || arp->operation == bpf_htons(ARP_REPLY));
 }
 

@@ -32,7 +32,7 @@ int dpud_ingress(struct xdp_md *ctx)
 	enum drop_reason reason = PASSED_OFF;
 	struct peer destination = {};
 	struct packet p = {
-		.cursor = { (void *)(long)ctx->data, (void *)(long)ctx->data_end },
+		.cursor = {(void *)(long)ctx->data, (void *)(long)ctx->data_end},
 		.hook = HOOK_INGRESS,
 		.ifindex = ctx->ingress_ifindex,
 		.length = bpf_xdp_get_buff_len(ctx),

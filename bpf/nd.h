@@ -60,15 +60,14 @@ static __always_inline bool same_address6(const struct in6_addr *a, const struct
 static __always_inline bool is_solicited_node(const struct in6_addr *group, const struct in6_addr *a)
 {
 	return group->s6_addr32[0] == bpf_htonl(0xff020000) && group->s6_addr32[1] == 0 &&
-	       group->s6_addr32[2] == bpf_htonl(1) &&
-	       group->s6_addr32[3] == (a->s6_addr32[3] | bpf_htonl(0xff000000));
+	       group->s6_addr32[2] == bpf_htonl(1) && group->s6_addr32[3] == (a->s6_addr32[3] | bpf_htonl(0xff000000));
 }
 
 /* The link-layer addresses that a node announces must be its own, or it would draw others' packets to itself. */
 static __always_inline enum drop_reason check_nd_options(struct packet *p, __u32 remaining)
 {
 	for (int i = 0; i < ND_MAX_OPTIONS && remaining; i++) {
-		struct nd_option *option = take(&p->cursor, sizeof(*option));
+		struct nd_option *option = peek(&p->cursor, sizeof(*option));
 		__u32 size;
 
 		if (!option)
@@ -83,7 +82,7 @@ static __always_inline enum drop_reason check_nd_options(struct packet *p, __u32
 				return DROP_SOURCE_SPOOFED;
 		}
 		remaining -= size;
-		if (!take(&p->cursor, size - sizeof(*option)))
+		if (!take(&p->cursor, size))
 			return DROP_TRUNCATED;
 	}
 	return remaining ? DROP_MALFORMED : PASSED;
@@ -140,8 +139,7 @@ static __always_inline enum drop_reason judge_advertisement(struct packet *p, co
 	if (is_multicast6(&ip->daddr))
 		return DROP_GRATUITOUS;
 	/* It may only announce an address of the sender's own. */
-	if (!find_source6(p, &nd->target, &owner) || owner.node != source->node ||
-	    !same_mac(owner.mac, p->eth->h_source))
+	if (!find_source6(p, &nd->target, &owner) || owner.node != source->node || !same_mac(owner.mac, p->eth->h_source))
 		return DROP_SOURCE_SPOOFED;
 	if (is_link_local6(&ip->daddr)) {
 		const __u8 *mac = p->eth->h_dest;

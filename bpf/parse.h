@@ -42,23 +42,27 @@ struct packet {
 	enum hook hook;
 	enum port_role role;
 	__u32 ifindex;
-	__u32 length;	/* of the whole frame, in bytes */
-	__u32 payload;	/* bytes of it behind the Ethernet and VLAN headers */
-	__be16 proto;	/* behind the tags */
-	__u16 vlan;	/* 0 is untagged */
-	__u32 tags;	/* VLAN tags, one kept beside the frame included */
+	__u32 length;	  /* of the whole frame, in bytes */
+	__u32 payload;	  /* bytes of it behind the Ethernet and VLAN headers */
+	__be16 proto;	  /* behind the tags */
+	__u16 vlan;	  /* 0 is untagged */
+	__u32 tags;	  /* VLAN tags, one kept beside the frame included */
 	bool service_tag; /* one of them is 802.1ad */
 	bool tag_inside;  /* the tag is in the frame, behind the MAC addresses */
 	__u8 pad[2];
 };
 
+static __always_inline void *peek(const struct cursor *c, __u32 size)
+{
+	return c->pos + size > c->end ? NULL : c->pos;
+}
+
 static __always_inline void *take(struct cursor *c, __u32 size)
 {
-	void *header = c->pos;
+	void *header = peek(c, size);
 
-	if (header + size > c->end)
-		return NULL;
-	c->pos = header + size;
+	if (header)
+		c->pos += size;
 	return header;
 }
 
@@ -106,7 +110,7 @@ static __always_inline enum drop_reason parse_ethernet(struct packet *p)
 
 static __always_inline enum drop_reason parse_ipv4(struct packet *p, struct iphdr **header)
 {
-	struct iphdr *ip = take(&p->cursor, sizeof(*ip));
+	struct iphdr *ip = peek(&p->cursor, sizeof(*ip));
 	__u32 size, total;
 
 	if (!ip)
@@ -115,7 +119,7 @@ static __always_inline enum drop_reason parse_ipv4(struct packet *p, struct iphd
 	total = bpf_ntohs(ip->tot_len);
 	if (ip->version != 4 || size < sizeof(*ip) || total < size)
 		return DROP_MALFORMED;
-	if (total > p->payload || !take(&p->cursor, size - sizeof(*ip)))
+	if (total > p->payload || !take(&p->cursor, size))
 		return DROP_TRUNCATED;
 	*header = ip;
 	return PASSED;
@@ -179,7 +183,8 @@ static __always_inline enum drop_reason walk_extensions(struct packet *p, const 
 
 		if (!is_extension(u->proto))
 			return PASSED;
-		e = take(&p->cursor, sizeof(*e));
+		/* Peeked at and then taken whole: the verifier of Linux 6.1 loses the bounds of size - sizeof(*e). */
+		e = peek(&p->cursor, sizeof(*e));
 		if (!e || i == MAX_EXTENSIONS)
 			return DROP_EXTENSION_HEADERS;
 		u->extended = true;
@@ -194,7 +199,7 @@ static __always_inline enum drop_reason walk_extensions(struct packet *p, const 
 		u->proto = e->next;
 		if (u->hidden)
 			return PASSED;
-		if (walked > HEADER_WINDOW / 2 || size < sizeof(*e) || !take(&p->cursor, size - sizeof(*e)))
+		if (walked > HEADER_WINDOW / 2 || !take(&p->cursor, size))
 			return DROP_EXTENSION_HEADERS;
 	}
 	return DROP_EXTENSION_HEADERS;

@@ -163,7 +163,7 @@ static __always_inline enum drop_reason check_destination_mac(const struct packe
 /* The tenant to which the node is assigned, 0 if to none. */
 static __always_inline __u32 tenant_of(__u32 node)
 {
-	struct node_key key = { .node = node };
+	struct node_key key = {.node = node};
 	const volatile __u64 *word = bpf_map_lookup_elem(&node_tenant, &key);
 	union {
 		__u64 word;

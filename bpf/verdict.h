@@ -88,7 +88,7 @@ static __always_inline enum drop_reason judge_ipv6(struct packet *p, struct peer
 /* Judges the packet; if it PASSED, destination says where it goes. */
 static __always_inline enum drop_reason judge(struct packet *p, const struct settings *s, struct peer *destination)
 {
-	struct port_key key = { .ifindex = p->ifindex };
+	struct port_key key = {.ifindex = p->ifindex};
 	struct port *port = bpf_map_lookup_elem(&ports, &key);
 	enum drop_reason reason;
 

@@ -166,6 +166,15 @@ func wantBare(t *testing.T, iface Iface) {
 	if filters, err := egressFilters(iface.Index); err != nil || len(filters) != 0 {
 		t.Errorf("filters left on %s: %v, %v", iface.Name, filters, err)
 	}
+	qdiscs, err := netlink.QdiscList(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range qdiscs {
+		if q.Type() == "clsact" {
+			t.Errorf("clsact is left on %s", iface.Name)
+		}
+	}
 	if !hasTCX(t, iface) {
 		return
 	}

@@ -74,15 +74,18 @@ func clsactFilter(ifindex int) *netlink.BpfFilter {
 	}
 }
 
-// attachClsact puts the filter in the place of an earlier one, if there is one; the kernel swaps them at once.
-func (d *Datapath) attachClsact(iface Iface) error {
-	qdisc := &netlink.GenericQdisc{
+func clsact(ifindex int) netlink.Qdisc {
+	return &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{
-			LinkIndex: iface.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+			LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
 		},
 		QdiscType: "clsact",
 	}
-	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, fs.ErrExist) {
+}
+
+// attachClsact puts the filter in the place of an earlier one, if there is one; the kernel swaps them at once.
+func (d *Datapath) attachClsact(iface Iface) error {
+	if err := netlink.QdiscAdd(clsact(iface.Index)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("add clsact: %w", err)
 	}
 	filter := clsactFilter(iface.Index)
@@ -128,7 +131,7 @@ func (d *Datapath) detachEgress(ifindex int) error {
 	return errors.Join(removeLink(d.linkPath(datapathProgDpudEgress, ifindex)), removeFilter(ifindex, d.Tables))
 }
 
-// removeFilter removes the port's clsact filter if its program uses these maps.
+// removeFilter removes the port's clsact filter if its program uses these maps, and clsact if nothing else is in it.
 func removeFilter(ifindex int, t *Tables) error {
 	filters, err := egressFilters(ifindex)
 	if err != nil {
@@ -150,6 +153,22 @@ func removeFilter(ifindex int, t *Tables) error {
 		if err := netlink.FilterDel(bpf); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("remove egress filter: %w", err)
 		}
+		if err := removeEmptyClsact(ifindex); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeEmptyClsact(ifindex int) error {
+	port := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		if filters, err := netlink.FilterList(port, parent); err != nil || len(filters) != 0 {
+			return nil // in use, or gone with the interface
+		}
+	}
+	if err := netlink.QdiscDel(clsact(ifindex)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove clsact: %w", err)
 	}
 	return nil
 }
