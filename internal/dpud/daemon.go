@@ -26,6 +26,7 @@ import (
 	"dpud/pkg/gossip"
 	"dpud/pkg/maps"
 	"dpud/pkg/record"
+	"dpud/pkg/table"
 	"dpud/pkg/wire"
 )
 
@@ -35,9 +36,8 @@ type daemon struct {
 	log      *slog.Logger
 	version  string
 	instance string
+	machine  machine
 
-	dp      *maps.Datapath
-	ports   *ports.Ports
 	records *records
 	loop    *loop
 	plane   *plane
@@ -48,11 +48,27 @@ type daemon struct {
 	epoch atomic.Uint64   // newest that was heard, for sealing
 }
 
+// machine is the DPU under the daemon. Its methods are safe for concurrent use, but for those of kernel, which
+// only the loop calls.
+type machine struct {
+	kernel Kernel
+	tables tables
+	ports  func() []ports.Port
+	// foundUnguarded counts ports that were found up without our programs.
+	foundUnguarded func() uint64
+}
+
+// tables reads what the kernel holds.
+type tables interface {
+	Read() (table.Tables, error)
+	Counters() ([]maps.Counter, error)
+	Mode() (maps.Mode, error)
+}
+
 // Run runs dpud until ctx ends. The configuration has been checked. Errors say what could not be set up, or what
 // ended the run.
 func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logger) error {
-	d := &daemon{cfg: cfg, log: log, version: version, instance: newInstance(), metrics: newMetrics(), ctx: ctx}
-	identity, err := d.identity()
+	identity, err := identify(cfg)
 	if err != nil {
 		return err
 	}
@@ -61,40 +77,52 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 		return err
 	}
 	defer func() { _ = dp.Close() }() // the kernel keeps what is pinned
-	d.dp = dp
-	if err := d.settings(); err != nil {
+	if err := setUp(dp, cfg, log); err != nil {
 		return err
 	}
-	site, err := loadSite(cfg.Pin)
-	if err != nil {
-		return err
-	}
-	d.records = &records{Replica: wire.NewReplica(site, d.heard), log: log}
 	own, err := newOwner(cfg.Pin)
 	if err != nil {
 		return err
 	}
-	d.ports, err = ports.New(portsConfig(cfg, identity.HardwareID), guard{dp, own}, log, d.portsChanged)
+	var d *daemon
+	p, err := ports.New(portsConfig(cfg, identity.HardwareID), guard{dp, own}, log, func(list []ports.Port) { d.loop.setPorts(list) })
 	if err != nil {
 		return err
 	}
-	defer d.ports.Close()
-	d.loop = newLoop(agent.New(identity), &datapath{Datapath: dp, ports: d.ports}, cfg.Audit, d, log)
-	d.plane = newPlane(cfg.Controllers, d.records, log)
-	d.plane.answer, d.plane.answered = d.leaseAnswered, d.confirmationsAnswered
-	d.metrics.counters, d.metrics.look, d.metrics.ports, d.metrics.found, d.metrics.records = dp.Counters, d.loop.look, d.ports.List, d.ports.FoundUnguarded, d.records
-	log.Info("dpud starts", "name", cfg.Name, "version", version, "pin", cfg.Pin, "site", site, "hardware", identity.HardwareID, "instance", d.instance)
-	return d.run()
+	defer p.Close()
+	d, err = newDaemon(ctx, cfg, identity, machine{
+		kernel: &datapath{Datapath: dp, ports: p}, tables: dp, ports: p.List, foundUnguarded: p.FoundUnguarded,
+	}, version, log)
+	if err != nil {
+		return err
+	}
+	if err := p.Pass(); err != nil {
+		return err
+	}
+	return d.run(p.Run)
 }
 
-// run is Run from when everything is made.
-func (d *daemon) run() error {
+// newDaemon joins the parts.
+func newDaemon(ctx context.Context, cfg *config.Config, identity agent.Config, m machine, version string, log *slog.Logger) (*daemon, error) {
+	site, err := loadSite(cfg.Pin)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{cfg: cfg, log: log, version: version, instance: identity.Instance, machine: m, ctx: ctx}
+	d.records = &records{Replica: wire.NewReplica(site, d.heard), log: log}
+	d.loop = newLoop(agent.New(identity), m.kernel, cfg.Audit, d, log)
+	d.plane = newPlane(cfg.Controllers, d.records, log)
+	d.plane.answer, d.plane.answered = d.leaseAnswered, d.confirmationsAnswered
+	d.metrics = newMetrics(m, d.loop, d.records)
+	log.Info("dpud starts", "name", cfg.Name, "version", version, "pin", cfg.Pin, "site", site, "hardware", identity.HardwareID, "instance", d.instance)
+	return d, nil
+}
+
+// run serves, gossips and reconciles until ctx ends; followPorts does its part until then.
+func (d *daemon) run(followPorts func(context.Context) error) error {
 	listener, err := d.listen()
 	if err != nil {
 		return err
-	}
-	if err := d.ports.Pass(); err != nil {
-		return errors.Join(err, listener.Close())
 	}
 	if err := d.join(); err != nil {
 		return errors.Join(err, listener.Close())
@@ -108,17 +136,18 @@ func (d *daemon) run() error {
 	}
 	group, ctx := errgroup.WithContext(d.ctx)
 	group.Go(func() error { return d.loop.run(ctx) })
-	group.Go(func() error { return d.ports.Run(ctx) })
+	group.Go(func() error { return followPorts(ctx) })
 	group.Go(func() error { return d.plane.run(ctx) })
 	group.Go(func() error { return d.serve(ctx, listener) })
-	d.log.Info("dpud is ready", "listen", d.cfg.Listen, "advertise", d.cfg.Advertise, "problems", problemsOf(d.ports.List()))
+	d.log.Info("dpud is ready", "listen", d.cfg.Listen, "advertise", d.cfg.Advertise, "problems", problemsOf(d.machine.ports()))
 	err = group.Wait()
-	d.log.Info("dpud ends; the kernel goes on enforcing", "err", err)
+	d.log.Info("dpud ends; the kernel goes on enforcing")
 	return err
 }
 
-func (d *daemon) identity() (agent.Config, error) {
-	c := agent.Config{DPU: record.DPU(d.cfg.Name), Instance: d.instance, HardwareID: d.cfg.HardwareID, Address: d.cfg.Advertise}
+// identify returns what tells this DPU, its hardware and this run from others.
+func identify(cfg *config.Config) (agent.Config, error) {
+	c := agent.Config{DPU: record.DPU(cfg.Name), Instance: newInstance(), HardwareID: cfg.HardwareID, Address: cfg.Advertise}
 	var err error
 	if c.HardwareID == "" {
 		if c.HardwareID, err = hardwareID("/"); err != nil {
@@ -129,32 +158,32 @@ func (d *daemon) identity() (agent.Config, error) {
 	return c, err
 }
 
-// settings brings mode and local addresses to what the configuration says.
-func (d *daemon) settings() error {
-	mode, err := maps.ParseMode(d.cfg.Mode)
+// setUp brings mode and local addresses to what the configuration says.
+func setUp(dp *maps.Datapath, cfg *config.Config, log *slog.Logger) error {
+	mode, err := maps.ParseMode(cfg.Mode)
 	if err != nil {
 		return err
 	}
-	old, err := d.dp.Mode()
+	old, err := dp.Mode()
 	if err != nil {
 		return err
 	}
 	if mode != old {
-		d.log.Warn("mode changes", "from", old, "to", mode)
-		if err := d.dp.SetMode(mode); err != nil {
+		log.Warn("mode changes", "from", old, "to", mode)
+		if err := dp.SetMode(mode); err != nil {
 			return err
 		}
 	}
 	if mode != maps.Enforce {
-		d.log.Warn("packets between tenants are not dropped in this mode, and nothing is confirmed as cleared", "mode", mode)
+		log.Warn("packets between tenants are not dropped in this mode, and nothing is confirmed as cleared", "mode", mode)
 	}
-	local := make([]netip.Addr, len(d.cfg.Local))
-	for i, a := range d.cfg.Local {
+	local := make([]netip.Addr, len(cfg.Local))
+	for i, a := range cfg.Local {
 		if local[i], err = netip.ParseAddr(a); err != nil {
 			return fmt.Errorf("set local addresses: %w", err)
 		}
 	}
-	return d.dp.SetLocal(local)
+	return dp.SetLocal(local)
 }
 
 func portsConfig(cfg *config.Config, hardware string) ports.Config {
@@ -167,8 +196,6 @@ func portsConfig(cfg *config.Config, hardware string) ports.Config {
 		BridgeUplinks: cfg.Ports.BridgeUplinks, BridgeMAC: mac,
 	}
 }
-
-func (d *daemon) portsChanged(list []ports.Port) { d.loop.setPorts(list) }
 
 // heard is told of every record that was news, from either way.
 func (d *daemon) heard(r record.Record) {

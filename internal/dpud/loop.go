@@ -32,7 +32,8 @@ type loop struct {
 	confirmed            record.Version // newest confirmation passed on
 	said                 string         // last error that was logged, and when
 	saidAt               time.Time
-	granted              bool // a lease is held, and that was logged
+	granted              bool  // a lease is held, and that was logged
+	refusal              error // why the newest answer was no lease
 }
 
 // outgoing is where the loop passes on what the core says. Its methods do not block.
@@ -241,8 +242,8 @@ func (l *loop) passOn() {
 
 // hearLease takes an answer; the caller is the loop's goroutine.
 func (l *loop) hearLease(r *record.Lease) {
-	if err := l.core.HearLease(r); err != nil {
-		l.say(err)
+	if l.refusal = l.core.HearLease(r); l.refusal != nil {
+		l.say(l.refusal)
 		l.granted = false
 		return
 	}
@@ -275,6 +276,7 @@ type view struct {
 	boot               record.Boot
 	asked              time.Time
 	held               bool
+	refusal            error
 	nodes              map[record.NodeID]string
 	tenants            map[record.TenantID]string
 }
@@ -287,6 +289,7 @@ func (l *loop) look(ctx context.Context, names bool) (view, error) {
 		v.wanted, v.programmed = l.core.Counts()
 		v.unanswered = len(l.core.Unanswered())
 		v.boot, v.asked, v.held = l.core.Lease()
+		v.refusal = l.refusal
 		if !names {
 			return
 		}

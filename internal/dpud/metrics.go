@@ -10,17 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"dpud/internal/dpud/ports"
-	"dpud/pkg/maps"
 	"dpud/pkg/record"
 )
 
 // metrics gathers at each scrape what the kernel, the loop and the ports say, and counts the rest itself.
 type metrics struct {
-	counters func() ([]maps.Counter, error)
-	look     func(context.Context, bool) (view, error)
-	ports    func() []ports.Port
-	found    func() uint64
-	records  *records
+	machine machine
+	loop    *loop
+	records *records
 
 	barriers prometheus.Histogram
 	issued   [record.Cleared + 1]atomic.Uint64
@@ -50,8 +47,8 @@ var (
 	descScrapeError = prometheus.NewDesc("dpud_scrape_errors_total", "Scrapes that lack something because the kernel or the loop did not answer.", nil, nil)
 )
 
-func newMetrics() *metrics {
-	return &metrics{barriers: prometheus.NewHistogram(prometheus.HistogramOpts{
+func newMetrics(m machine, l *loop, r *records) *metrics {
+	return &metrics{machine: m, loop: l, records: r, barriers: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "dpud_barrier_duration_seconds", Help: "Time that the kernel took to wait for running programs.",
 		Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1},
 	})}
@@ -85,7 +82,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	if counters, err := m.counters(); err != nil {
+	if counters, err := m.machine.tables.Counters(); err != nil {
 		m.failed.Add(1)
 	} else {
 		for _, c := range counters {
@@ -95,7 +92,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	if v, err := m.look(ctx, false); err != nil {
+	if v, err := m.loop.look(ctx, false); err != nil {
 		m.failed.Add(1)
 	} else {
 		collectView(v, gauge, count)
@@ -104,7 +101,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		count(descConfirmed, m.issued[s].Load(), s.String())
 	}
 	var guarded, unguarded, problems float64
-	for _, p := range m.ports() {
+	for _, p := range m.machine.ports() {
 		switch {
 		case p.Guarded:
 			guarded++
@@ -118,7 +115,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descGuarded, guarded)
 	gauge(descUnguarded, unguarded)
 	gauge(descProblems, problems)
-	count(descFound, m.found())
+	count(descFound, m.machine.foundUnguarded())
 	count(descRefused, m.records.refusedSite.Load(), "site")
 	count(descRefused, m.records.refusedContent.Load(), "malformed")
 	count(descScrapeError, m.failed.Load())

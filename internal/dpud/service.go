@@ -42,7 +42,7 @@ func (s service) DumpMaps(ctx context.Context, req *connect.Request[dpudv1.DumpM
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	entries, err := s.dp.Read()
+	entries, err := s.machine.tables.Read()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
@@ -51,7 +51,7 @@ func (s service) DumpMaps(ctx context.Context, req *connect.Request[dpudv1.DumpM
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
 	links := make(map[uint32]string)
-	for _, p := range s.ports.List() {
+	for _, p := range s.machine.ports() {
 		links[uint32(p.Index)] = p.Name
 	}
 	var keys []table.Key
@@ -109,7 +109,7 @@ func mapEntry(k table.Key, v table.Value) *dpudv1.MapEntry {
 
 // Counters reads the kernel's counters; those at zero are left out.
 func (s service) Counters(context.Context, *connect.Request[dpudv1.CountersRequest]) (*connect.Response[dpudv1.CountersResponse], error) {
-	counters, err := s.dp.Counters()
+	counters, err := s.machine.tables.Counters()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
@@ -138,7 +138,7 @@ func (s service) DPUStatus(ctx context.Context, _ *connect.Request[dpudv1.DPUSta
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	mode, err := s.dp.Mode()
+	mode, err := s.machine.tables.Mode()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInternal, err)
 	}
@@ -149,15 +149,28 @@ func (s service) DPUStatus(ctx context.Context, _ *connect.Request[dpudv1.DPUSta
 	if v.held {
 		res.LeaseAgeSeconds = time.Since(v.asked).Seconds()
 	}
-	if v.stats.LastErr != nil {
-		res.Error = v.stats.LastErr.Error()
+	if err := cmp.Or(v.stats.LastErr, s.noLease(v)); err != nil {
+		res.Error = err.Error()
 	}
-	for _, p := range s.ports.List() {
+	for _, p := range s.machine.ports() {
 		res.Ports = append(res.Ports, &dpudv1.PortStatus{
 			Name: p.Name, Ifindex: uint32(p.Index), Role: p.Role.String(), Xdp: p.XDP, Egress: p.Egress, Guarded: p.Guarded, Problem: p.Problem,
 		})
 	}
 	return connect.NewResponse(res), nil
+}
+
+// noLease says why no lease is held, or nil.
+func (s service) noLease(v view) error {
+	switch other := s.records.other(); {
+	case v.held:
+		return nil
+	case v.refusal != nil:
+		return v.refusal
+	case other != "":
+		return otherSite(s.records.Site(), other)
+	}
+	return errors.New("no lease is held: no controller has answered yet")
 }
 
 // ready says why dpud can't do its work, or nil.
@@ -166,12 +179,9 @@ func (s service) ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	if !v.held {
-		errs = append(errs, errors.New("no lease is held"))
-	}
+	errs := []error{s.noLease(v)}
 	guarded := 0
-	for _, p := range s.ports.List() {
+	for _, p := range s.machine.ports() {
 		switch {
 		case p.Guarded:
 			guarded++

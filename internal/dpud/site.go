@@ -95,7 +95,18 @@ func (r *records) refuse(e *dpudv1.Envelope, err error) error {
 	r.otherSite = other
 	r.siteMu.Unlock()
 	if !said {
-		r.log.Error("records of another site are refused; to move this DPU there, reclaim its nodes, run `dpud unload` and start it again", "site", r.Site(), "other_site", other)
+		r.log.Error("records are refused", "err", otherSite(r.Site(), other))
 	}
-	return fmt.Errorf("this DPU belongs to site %s (to move it, run `dpud unload` there and start it again): %w", r.Site(), err)
+	return fmt.Errorf("%w: %w", otherSite(r.Site(), other), err)
+}
+
+// other is the site whose records were refused last, or "".
+func (r *records) other() record.SiteID {
+	r.siteMu.Lock()
+	defer r.siteMu.Unlock()
+	return r.otherSite
+}
+
+func otherSite(own, other record.SiteID) error {
+	return fmt.Errorf("this DPU's maps belong to site %s, not to %s; to move it there, reclaim its nodes, run `dpud unload` and start it again", own, other)
 }
