@@ -23,5 +23,13 @@ check vet go vet ./...
 check staticcheck go tool staticcheck ./...
 check deadcode go tool deadcode -test ./...
 check clang-format clang-format-19 --dry-run -Werror "${c_files[@]}"
+metrics() {
+	local name
+	grep -rhoE --include='*.go' --exclude='*_test.go' '"dpud_[a-z_]+_[a-z_]+"' pkg internal | tr -d '"' | sort -u | while read -r name; do
+		case $name in dpud_ingress | dpud_egress) continue ;; esac
+		grep -q "\`$name\`" docs/operations.md || echo "$name is not in docs/operations.md"
+	done
+}
+check metrics metrics
 check shellcheck shellcheck "${sh_files[@]}"
 exit "$status"
