@@ -108,8 +108,7 @@ func (c *Config) Finish() error {
 	}
 	if c.Name == "" || len(c.Name) > 63 || strings.ContainsFunc(c.Name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }) {
 		bad("name", "%q is not a name", "give the DPU's name as in the site file, in `name` or --name", c.Name)
-	}
-	if _, err := c.PinFolder(); err != nil {
+	} else if _, err := c.PinFolder(); err != nil {
 		errs = append(errs, err)
 	}
 	if _, _, err := ListenOn(c.Listen); err != nil {
