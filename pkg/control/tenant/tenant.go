@@ -100,6 +100,3 @@ func (c *Core) decide(n record.NodeID) *record.Entry {
 	}
 	return nil
 }
-
-// Entry returns a node's entry as the store last held it, or nil.
-func (c *Core) Entry(n record.NodeID) *record.Entry { return c.entries[n].entry }
