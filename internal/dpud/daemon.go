@@ -160,22 +160,21 @@ func identify(cfg *config.Config) (agent.Config, error) {
 
 // setUp brings mode and local addresses to what the configuration says.
 func setUp(dp *maps.Datapath, cfg *config.Config, log *slog.Logger) error {
-	mode, err := maps.ParseMode(cfg.Mode)
+	mode, err := dp.Mode()
 	if err != nil {
 		return err
 	}
-	old, err := dp.Mode()
-	if err != nil {
-		return err
-	}
-	if mode != old {
-		log.Warn("mode changes", "from", old, "to", mode)
+	if cfg.Mode != "" && cfg.Mode != mode.String() {
+		log.Warn("mode changes", "from", mode, "to", cfg.Mode)
+		if mode, err = maps.ParseMode(cfg.Mode); err != nil {
+			return err
+		}
 		if err := dp.SetMode(mode); err != nil {
 			return err
 		}
 	}
 	if mode != maps.Enforce {
-		log.Warn("packets between tenants are not dropped in this mode, and nothing is confirmed as cleared", "mode", mode)
+		log.Warn("packets between tenants are not dropped in this mode, and nothing is confirmed as cleared; `ctl mode enforce` ends it", "mode", mode)
 	}
 	local := make([]netip.Addr, len(cfg.Local))
 	for i, a := range cfg.Local {

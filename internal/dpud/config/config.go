@@ -36,8 +36,8 @@ type Config struct {
 	Local []string `yaml:"local"`
 	// HardwareID binds the name to this hardware. Default: see docs/dpud.md.
 	HardwareID string `yaml:"hardware_id"`
-	// Mode is enforce, audit (count but do not drop) or off. Default: enforce. In audit and off nothing is
-	// ever confirmed as cleared.
+	// Mode is enforce, audit (count but do not drop) or off. Default: as the maps have it, which begin with
+	// enforce, so that a restart does not undo `ctl mode`. In audit and off nothing is ever confirmed as cleared.
 	Mode string `yaml:"mode"`
 	// MaxNodes is the number of nodes that the maps hold. Default 4096; a node takes about 500 bytes.
 	MaxNodes int `yaml:"max_nodes"`
@@ -77,7 +77,6 @@ type Ports struct {
 func Default() *Config {
 	return &Config{
 		Ports:    Ports{Bridge: "br-dpud", CreateBridge: true, BridgeUplinks: true},
-		Mode:     "enforce",
 		MaxNodes: 4096,
 		Audit:    30 * time.Second,
 	}
@@ -136,8 +135,8 @@ func (c *Config) Finish() error {
 			bad(fmt.Sprintf("local[%d]", i), "%q is not an IP address", "write one address like 10.0.0.1 or 2001:db8::1, without a prefix length", a)
 		}
 	}
-	if c.Mode != "enforce" && c.Mode != "audit" && c.Mode != "off" {
-		bad("mode", "%q is not a mode", "write enforce, audit or off", c.Mode)
+	if c.Mode != "" && c.Mode != "enforce" && c.Mode != "audit" && c.Mode != "off" {
+		bad("mode", "%q is not a mode", "write enforce, audit or off, or nothing to leave it as it is", c.Mode)
 	}
 	if c.MaxNodes < 1 || c.MaxNodes > 1<<20 {
 		bad("max_nodes", "%d is out of range", "write a number from 1 to 1048576", c.MaxNodes)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -153,5 +154,35 @@ func TestEveryErrorAtOnce(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// The example in the documentation is one that dpud takes, with every setting in it.
+func TestDocumentedConfiguration(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/dpud.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "```yaml\n")
+	example, _, end := strings.Cut(rest, "```")
+	if !ok || !end {
+		t.Fatal("no example in docs/dpud.md")
+	}
+	have, err := load(t, example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	if have.MaxNodes != want.MaxNodes || have.Audit != want.Audit || have.Ports.Bridge != want.Ports.Bridge ||
+		have.Ports.CreateBridge != want.Ports.CreateBridge || have.Ports.BridgeUplinks != want.Ports.BridgeUplinks {
+		t.Errorf("the example does not show the defaults: %+v", have)
+	}
+	for _, v := range []any{Config{}, Gossip{}, Ports{}} {
+		_, keys := fieldsOf(reflect.ValueOf(v))
+		for _, key := range keys {
+			if !strings.Contains(example, key+":") {
+				t.Errorf("the example lacks %s", key)
+			}
+		}
 	}
 }
