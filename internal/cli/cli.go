@@ -74,6 +74,9 @@ func run(ctx context.Context, env Env, args []string) error {
 		app.complete(ctx, root, args[1:])
 		return nil
 	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(args[1:], "--help")
+	}
 	sorted, err := arrange(root, args)
 	if err != nil {
 		return err
@@ -96,14 +99,17 @@ func (a *app) root() *cli.App {
 		Reader:          a.env.Stdin,
 		Writer:          a.env.Stdout,
 		ErrWriter:       a.env.Stderr,
+		HideHelpCommand: true,
 		HideVersion:     true,
-		HideHelpCommand: false,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "controller", Usage: "`URL` of the controller: http://host:port or unix:///path; else $DPUD_CONTROLLER, else " + defaultController},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "`FORMAT` of what is printed: table, json or yaml"},
 			&cli.DurationFlag{Name: "timeout", Usage: "how `LONG` to wait for an answer; 0 is for ever", DefaultText: "10s, or 60s where DPUs are waited for"},
 		},
 		Before: func(c *cli.Context) error {
+			if c.Duration("timeout") < 0 {
+				return usagef("--timeout %s: want a time like 90s; 0 is for ever", c.Duration("timeout"))
+			}
 			_, err := a.format(c)
 			return err
 		},

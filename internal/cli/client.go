@@ -59,7 +59,7 @@ func (a *app) dialURL(given string) (*client, error) {
 // limit is --timeout, or d when that is not given; 0 is for ever.
 func limit(c *cli.Context, d time.Duration) time.Duration {
 	if c.IsSet("timeout") {
-		return max(c.Duration("timeout"), 0)
+		return c.Duration("timeout")
 	}
 	return d
 }

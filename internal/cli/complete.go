@@ -158,8 +158,6 @@ func (a *app) argValues(ctx context.Context, p *place) []candidate {
 		return bare([]string{"enforce", "audit", "off"})
 	case "ctl completion 0":
 		return bare([]string{"bash", "zsh", "fish"})
-	case "ctl help 0":
-		return commandNames(p.commands[0].children)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (a *app) countersCommand() *cli.Command {
 			"port, egress again on node ports.",
 		Flags: []cli.Flag{
 			dpuFlag, pinFlag,
-			&cli.BoolFlag{Name: "all", Usage: "print the counters that are 0 too"},
+			&cli.BoolFlag{Name: "all", Usage: "print the counters that are 0 too (not with --dpu)"},
 		},
 		Action: a.counters,
 	})

@@ -76,6 +76,7 @@ func (a *app) dump(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(entries, func(x, y mapView) int { return slices.Index(mapNames, x.Map) - slices.Index(mapNames, y.Map) })
 	v := struct {
 		Entries []mapView `json:"entries"`
 	}{entries}
@@ -132,12 +133,7 @@ func (a *app) dumpPinned(c *cli.Context, only []string) ([]mapView, error) {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(x, y table.Key) int {
-		if x.Map != y.Map {
-			return slices.Index(mapNames, x.Map.String()) - slices.Index(mapNames, y.Map.String())
-		}
-		return table.CompareKeys(x, y)
-	})
+	slices.SortFunc(keys, table.CompareKeys)
 	entries := make([]mapView, len(keys))
 	for i, k := range keys {
 		entries[i] = viewPinned(k, tables[k])
@@ -228,7 +224,7 @@ func learn(m map[uint32]string, id uint32, name string) {
 
 // key is the key as people read it.
 func (e mapView) key() string {
-	if e.NodeName != "" && strings.HasPrefix(e.Map, "node_") {
+	if e.NodeName != "" && e.Key == decimal(e.Node) {
 		return fmt.Sprintf("%s (%s)", e.Key, e.NodeName)
 	}
 	return e.Key

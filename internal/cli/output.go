@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -64,16 +65,22 @@ func encode(format string, v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// plain takes the styles away; what needs quotes gets them back from the encoder, by its tag. Empty lists and
-// mappings have no block style.
+// plain takes the styles away; what needs quotes gets them back from the encoder, by its tag, except what only
+// YAML 1.1 reads as something else than a string. Empty lists and mappings have no block style.
 func plain(n *yaml.Node) {
 	if len(n.Content) > 0 || n.Kind == yaml.ScalarNode {
 		n.Style = 0
+	}
+	if n.Tag == "!!str" && yaml11.MatchString(n.Value) {
+		n.Style = yaml.DoubleQuotedStyle
 	}
 	for _, c := range n.Content {
 		plain(c)
 	}
 }
+
+// yaml11 matches booleans and sexagesimal numbers (like 12:30:45, and some MACs) of YAML 1.1.
+var yaml11 = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$|^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 
 // rows is a table: its first row names the columns. An empty cell is printed as "-".
 type rows [][]string

@@ -115,7 +115,7 @@ func (a *app) writeNode(w io.Writer, n nodeView) error {
 		fmt.Fprintf(w, ", since %s", since)
 	}
 	fmt.Fprintln(w)
-	if len(n.WaitingFor) > 0 {
+	if len(n.WaitingFor) > 0 && !strings.HasPrefix(n.Next, "waiting for") {
 		fmt.Fprintf(w, "waits for %s\n", list(n.WaitingFor))
 	}
 	if n.Next != "" {

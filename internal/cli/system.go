@@ -17,7 +17,7 @@ import (
 func System(linked string) Env {
 	env := Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Now: time.Now,
-		Version: BuildVersion(linked), PinRoot: DefaultPinRoot, RunFolder: "/run/dpud",
+		Version: buildVersion(linked), PinRoot: DefaultPinRoot, RunFolder: "/run/dpud",
 		OpenMaps:   func(pin string) (Maps, error) { return maps.OpenTables(pin) },
 		SetMode:    maps.SetMode,
 		Controller: controller.Run,

@@ -46,8 +46,8 @@ func (a *app) versionCommand() *cli.Command {
 	})
 }
 
-// BuildVersion is linked (what -ldflags set), or else what the Go toolchain recorded.
-func BuildVersion(linked string) string {
+// buildVersion is linked (what -ldflags set), or else what the Go toolchain recorded.
+func buildVersion(linked string) string {
 	if linked != "" {
 		return linked
 	}

@@ -58,7 +58,7 @@ func (a *app) follow(ctx context.Context, cl *client, w wait) (nodeView, error) 
 			p.show(last)
 		case u := <-updates:
 			switch {
-			case ctx.Err() != nil:
+			case ctx.Err() != nil || connect.CodeOf(u.err) == connect.CodeDeadlineExceeded: // seen first by the controller
 			case u.err == nil:
 				last = u.node
 				p.unreachable = ""
