@@ -84,7 +84,7 @@ func (a *app) modeCommand() *cli.Command {
 		Name:  "mode",
 		Usage: "show or change what this DPU's data plane does with its verdicts",
 		Description: "enforce drops what isn't allowed; audit counts what it would drop, and lets it pass; off judges\n" +
-			"nothing. It works with dpud dead. A dpud that starts sets what its configuration says.",
+			"nothing. It works with dpud dead. A dpud that starts leaves the mode, unless its configuration names one.",
 		Flags: []cli.Flag{
 			pinFlag,
 			&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask before isolation ends"},
