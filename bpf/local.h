@@ -13,7 +13,7 @@ static __always_inline bool is_local4(const struct packet *p, __be32 addr)
 	struct address4 key;
 
 	__builtin_memcpy(key.addr, &addr, sizeof(key.addr));
-	return p->hook == HOOK_INGRESS && p->role == PORT_UPLINK && bpf_map_lookup_elem(&local4, &key);
+	return p->role == PORT_UPLINK && bpf_map_lookup_elem(&local4, &key);
 }
 
 static __always_inline bool is_local6(const struct packet *p, const struct in6_addr *addr)
@@ -21,7 +21,7 @@ static __always_inline bool is_local6(const struct packet *p, const struct in6_a
 	struct address6 key;
 
 	__builtin_memcpy(key.addr, addr, sizeof(key.addr));
-	return p->hook == HOOK_INGRESS && p->role == PORT_UPLINK && bpf_map_lookup_elem(&local6, &key);
+	return p->role == PORT_UPLINK && bpf_map_lookup_elem(&local6, &key);
 }
 
 static __always_inline enum drop_reason judge_local(const struct packet *p, bool source_is_node)

@@ -101,7 +101,7 @@ static __always_inline enum drop_reason parse_ethernet(struct packet *p)
 		headers += sizeof(*tag);
 	}
 	p->payload = p->length - headers;
-	if (is_vlan(p->proto) || p->tags > 2)
+	if (is_vlan(p->proto))
 		return DROP_VLAN_DEPTH;
 	if (p->tags > 1 || p->service_tag)
 		return DROP_VLAN_STACKED;

@@ -141,7 +141,7 @@ static __always_inline enum drop_reason check_source(const struct packet *p, con
 	}
 	if (source->node)
 		return is_here(p, source) ? PASSED : DROP_SOURCE_SPOOFED;
-	return p->role == PORT_UPLINK && p->vlan == 0 ? PASSED : DROP_SOURCE_SPOOFED;
+	return p->vlan == 0 ? PASSED : DROP_SOURCE_SPOOFED; /* a service, so on an uplink */
 }
 
 static __always_inline enum drop_reason check_destination(const struct packet *p, const struct peer *destination)
@@ -181,7 +181,7 @@ static __always_inline enum drop_reason check_tenants(const struct peer *source,
 {
 	__u32 from = 0, to = 0;
 
-	/* Services are all behind uplinks, and reach each other without us. */
+	/* Services are all behind uplinks, so check_destination has dropped it already. */
 	if (!source->node && !destination->node)
 		return DROP_HAIRPIN;
 	if (source->node) {

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"dpud/internal/packet"
 	"dpud/pkg/record"
 )
@@ -70,13 +72,19 @@ func TestIngressFromUplink(t *testing.T) {
 		{"node to DPU, IPv6", udp6(n1, dpu), "local_from_node", nil},
 		{"node's MAC to DPU", edit(udp4(peer, dpu), 6, n1.mac[:]...), "local_from_node", nil},
 		{"node's address to DPU", fromNobody.IP(n2.v4, dpu.v4, packet.ProtoUDP, nil), "local_from_node", nil},
+		{"node's IPv6 address to DPU", fromNobody.IP(n2.v6, dpu.v6, packet.ProtoUDP, nil), "local_from_node", nil},
 		{"to DPU by a node's MAC", edit(udp4(peer, dpu), 0, n2.mac[:]...), "destination_mac", nil},
 		{"to another DPU", udp4(peer, peer), "source_unknown", nil},
 	})
-	if err := d.SetLocal([]netip.Addr{peer.v4}); err != nil {
+	// A node's address that is listed by mistake stays the node's.
+	if err := d.SetLocal([]netip.Addr{peer.v4, n2.v4, n2.v6}); err != nil {
 		t.Fatal(err)
 	}
 	judge(t, d, "ingress", []verdictCase{
+		{"IPv4 address listed by mistake", udp4(n1, n2), "passed", nil},
+		{"IPv6 address listed by mistake", udp6(n1, n2), "passed", nil},
+		{"request for an address listed by mistake", unicast(request(n1, n2), n2), "passed", nil},
+		{"solicitation of an address listed by mistake", unicast(solicit(n1, n1.v6, n2.v6), n2), "passed", nil},
 		{"no longer local", udp4(peer, dpu), "source_unknown", nil},
 		{"newly local", udp4(dpu, peer), "passed_local", nil},
 	})
@@ -223,6 +231,16 @@ func TestEmptyMaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// What a program reads while the kernel gives the element to another node is not believed.
+func TestTenantOfAnotherNode(t *testing.T) {
+	d := makeRack(t, RoleNode)
+	if err := d.maps.NodeTenant.Update(datapathNodeKey{Node: 3}, datapathNodeTenant{Tenant: 1, Node: 2}, ebpf.UpdateExist); err != nil {
+		t.Fatal(err)
+	}
+	judge(t, d, "ingress", []verdictCase{{"in", udp4(n1, n3), "destination_unassigned", nil}})
+	judge(t, d, "egress", []verdictCase{{"out", udp4(n3, n1), "source_unassigned", nil}})
 }
 
 func ipv4Fragment(from, to station, fragment uint16) []byte {

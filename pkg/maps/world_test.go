@@ -44,18 +44,20 @@ func other(id byte, v4, v6 string) station {
 
 // The rack. Ports 2 to 5 face nodes, 9 is an uplink; what port 1 is, each test says.
 var (
-	n1      = node(1, 1, here, 0)
-	n2      = node(2, 1, 2, 0)
-	n3      = node(3, 2, 3, 0)
-	n4      = node(4, 1, here, 10) // shares n1's port
-	n5      = node(5, 1, 4, 20)
-	n6      = node(6, 0, 5, 0) // not assigned
-	n7      = node(7, 1, 9, 0) // of another DPU, behind the uplink
-	n8      = node(8, 1, here, 0)
-	unknown = node(99, 0, 0, 0)
-	service = other(1, "10.9.0.1", "fd09::1") // one address of the service's prefixes
-	dpu     = other(2, "192.0.2.1", "fd02::1")
-	peer    = other(3, "192.0.2.2", "fd02::2") // another DPU or controller
+	n1       = node(1, 1, here, 0)
+	n2       = node(2, 1, 2, 0)
+	n3       = node(3, 2, 3, 0)
+	n4       = node(4, 1, here, 10) // shares n1's port
+	n5       = node(5, 1, 4, 20)
+	n6       = node(6, 0, 5, 0) // not assigned
+	n7       = node(7, 1, 9, 0) // of another DPU, behind the uplink
+	n8       = node(8, 1, here, 0)
+	unknown  = node(99, 0, 0, 0)
+	service  = other(1, "10.9.0.1", "fd09::1") // one address of the service's prefixes
+	service2 = other(4, "10.8.0.1", "fd08::1") // of another service, behind another neighbour
+	service3 = other(5, "10.7.0.1", "fd07::1") // of a service that a node gives
+	dpu      = other(2, "192.0.2.1", "fd02::1")
+	peer     = other(3, "192.0.2.2", "fd02::2") // another DPU or controller
 )
 
 var (
@@ -127,6 +129,8 @@ func makeRack(t testing.TB, role Role) *Datapath {
 	for _, p := range []string{"10.9.0.0/24", "fd09::/64"} {
 		put(t, d, table.ServiceKey(netip.MustParsePrefix(p)), table.Value{MAC: service.mac})
 	}
+	put(t, d, table.ServiceKey(netip.MustParsePrefix("fd08::/64")), table.Value{MAC: service2.mac})
+	put(t, d, table.ServiceKey(netip.MustParsePrefix("fd07::/64")), table.Value{MAC: n1.mac})
 	if err := d.SetLocal([]netip.Addr{dpu.v4, dpu.v6}); err != nil {
 		t.Fatal(err)
 	}
