@@ -64,7 +64,7 @@ int dpud_egress(struct __sk_buff *skb)
 	if (!s)
 		return TC_ACT_SHOT;
 	/* If it fails, what is linear is judged: at worst the packet is truncated. */
-	if (s->mode != MODE_OFF && skb->data_end - skb->data < HEADER_WINDOW)
+	if (s->mode != MODE_OFF && (void *)(long)skb->data + HEADER_WINDOW > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, p.length < HEADER_WINDOW ? p.length : HEADER_WINDOW);
 	p.cursor.pos = (void *)(long)skb->data;
 	p.cursor.end = (void *)(long)skb->data_end;

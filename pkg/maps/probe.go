@@ -17,6 +17,7 @@ func Probe() error {
 	return errors.Join(
 		probeKernel(),
 		probeCapability(unix.CAP_BPF, "CAP_BPF", "to load programs and maps"),
+		probeCapability(unix.CAP_PERFMON, "CAP_PERFMON", "for programs that compare pointers into packets"),
 		probeCapability(unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "to load and attach XDP and tc programs"),
 		probeBPF(),
 		probeFilesystem(),
@@ -46,14 +47,14 @@ func probeCapability(capability int, name, purpose string) error {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
 	has := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
-	if has(capability) || capability == unix.CAP_BPF && has(unix.CAP_SYS_ADMIN) {
+	if has(capability) || capability != unix.CAP_NET_ADMIN && has(unix.CAP_SYS_ADMIN) {
 		return nil
 	}
 	return fmt.Errorf("%s is missing, which dpud needs %s: run it as root, or grant the capability", name, purpose)
 }
 
 func probeBPF() error {
-	if probeCapability(unix.CAP_BPF, "", "") != nil {
+	if probeCapability(unix.CAP_BPF, "", "") != nil || probeCapability(unix.CAP_NET_ADMIN, "", "") != nil {
 		return nil // said already
 	}
 	var errs []error
