@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -157,7 +159,10 @@ func (r *Rack) WaitPhase(name, phase string) error {
 		if err != nil {
 			return false, err
 		}
-		return n.Phase == phase && len(n.WaitingFor) == 0, fmt.Errorf("it is %+v", n)
+		if n.Phase == phase && len(n.WaitingFor) == 0 {
+			return true, nil
+		}
+		return false, fmt.Errorf("it is %+v", n)
 	})
 }
 
@@ -231,4 +236,43 @@ func (r *Rack) Assign(node, tenant string) error {
 func (r *Rack) Reclaim(node string) error {
 	_, err := r.MustCtl(append([]string{"reclaim", node}, timeout(r.Deadline)...)...)
 	return err
+}
+
+// Reboot ends a DPU's dpud as a power cut would, and takes away everything that the kernel held. The dpud
+// does not run afterwards.
+func (r *Rack) Reboot(dpu record.DPU) error {
+	if err := r.Daemons[dpu].Stop(os.Kill); err != nil {
+		return err
+	}
+	out, err := r.in(string(dpu), "dpud", "unload", "--pin", r.PinDir(dpu))
+	if err != nil {
+		return fmt.Errorf("unload %s: %w: %s", dpu, err, out)
+	}
+	return nil
+}
+
+// in runs one of the rack's programs in a namespace.
+func (r *Rack) in(space, program string, args ...string) (output []byte, err error) {
+	err = r.Namespace(space).Do(func() error {
+		output, err = exec.Command(filepath.Join(r.Bin, program), args...).CombinedOutput()
+		return err
+	})
+	return output, err
+}
+
+// Metrics returns what a DPU's dpud exports, by name and labels as Prometheus writes them.
+func (r *Rack) Metrics(dpu record.DPU) (map[string]float64, error) {
+	body, err := r.Namespace(string(dpu)).Get(daemonURL(dpu) + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	metrics := make(map[string]float64)
+	for line := range strings.Lines(body) {
+		if i := strings.LastIndexByte(line, ' '); i > 0 && line[0] != '#' {
+			if metrics[line[:i]], err = strconv.ParseFloat(strings.TrimSpace(line[i:]), 64); err != nil {
+				return nil, fmt.Errorf("read metrics of %s: %w", dpu, err)
+			}
+		}
+	}
+	return metrics, nil
 }
