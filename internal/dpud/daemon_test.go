@@ -136,8 +136,9 @@ func TestSiteIsForLife(t *testing.T) {
 
 func TestErrorsAreRetried(t *testing.T) {
 	k, c := newMemory(), newFakeController(t)
-	k.fail["put node_tenant[1]"] = errors.New("no memory, as the test wants it")
 	d := start(t, k, pinIn(t), c.url)
+	eventually(t, "lease", func() bool { return d.ready(t) == nil })
+	k.set(func() { k.fail["put node_tenant[1]"] = errors.New("no memory, as the test wants it") })
 	d.push(t, testGrant(1, record.Granted, 1), testEntry(1, 1))
 	eventually(t, "programmed in the end", func() bool { return c.has(1, record.Programmed) })
 	if v, err := d.loop.look(t.Context(), false); err != nil || v.stats.Errors != 1 {

@@ -250,9 +250,9 @@ func (l *loop) hearLease(r *record.Lease) {
 	boot, _, held := l.core.Lease()
 	if held && !l.granted {
 		l.log.Info("lease granted", "boot", boot, "rack", r.Rack, "grants", len(r.Grants))
+		l.core.Retry() // what waited for a lease
 	}
 	l.granted = held
-	l.core.Retry()
 }
 
 // say logs an error, if there is one; the same one at most once in sayEvery.

@@ -208,6 +208,22 @@ func TestAPassThatFindsAllInOrderChangesNothing(t *testing.T) {
 	})
 }
 
+func TestFloodingThatSomebodyTurnsOnIsTurnedOff(t *testing.T) {
+	needRoot(t)
+	netnstest.Do(t, func() {
+		index := veth(t, "n1").Attrs().Index
+		p := testPorts(t, Config{Nodes: []string{"n1"}}, newFakeGuard())
+		must(t, p.Pass())
+		must(t, setBridgePort(index, brport{flood: true, learning: true}))
+		must(t, p.Pass())
+		flags, err := bridgePorts()
+		must(t, err)
+		if flags[index] != (brport{}) {
+			t.Errorf("node port floods or learns: %+v", flags[index])
+		}
+	})
+}
+
 func TestUnguardedPortIsTakenDownFirst(t *testing.T) {
 	needRoot(t)
 	netnstest.Do(t, func() {
