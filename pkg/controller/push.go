@@ -162,6 +162,9 @@ func (l *link) push(ctx context.Context) (more bool, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
 	if err != nil {
 		if l.err == nil {
 			l.f.log.Warn("push to DPU", "dpu", l.dpu, "address", l.address, "err", err)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -87,6 +88,7 @@ func etcdConfig(dir string, log *zap.Logger) *embed.Config {
 		c.ListenClientUrls, c.AdvertiseClientUrls = socket, socket
 	}
 	c.EnableGRPCGateway = false
+	c.WarningApplyDuration = time.Second
 	// Alone, a member elects itself: short ticks make a quick start.
 	c.TickMs, c.ElectionMs = 20, 200
 	c.MaxTxnOps, c.MaxRequestBytes, c.QuotaBackendBytes = maxTxnOps, maxRequestBytes, quotaBytes

@@ -78,7 +78,7 @@ func (k *KV) strip(kvs []*mvccpb.KeyValue) []KeyValue {
 
 // Commit carries out a transaction. After an error it is unknown whether it was.
 func (k *KV) Commit(ctx context.Context, t Txn) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout+time.Duration(len(t.If)+len(t.Put)+len(t.Delete))*timePerOp)
 	defer cancel()
 	var conditions []clientv3.Cmp
 	var then, otherwise []clientv3.Op

@@ -21,8 +21,11 @@ func (c *core) With(fields []zapcore.Field) zapcore.Core {
 	return &core{LevelEnabler: c.LevelEnabler, log: c.log.With(attrs(fields)...)}
 }
 
+// teething are complaints of a new store that etcd settles by itself within seconds.
+var teething = map[string]bool{"Failed to detect schema version": true, "failed to update storage version": true}
+
 func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
+	if c.Enabled(e.Level) && !teething[e.Message] {
 		return ce.AddCore(e, c)
 	}
 	return ce
@@ -46,7 +49,14 @@ func attrs(fields []zapcore.Field) []any {
 		f.AddTo(m)
 	}
 	for k, v := range m.Fields {
+		// A slow request comes as a whole.
+		if text, ok := v.(string); ok && len(text) > maxLogged {
+			v = text[:maxLogged] + "…"
+		}
 		a = append(a, slog.Any(k, v))
 	}
 	return a
 }
+
+// maxLogged bounds a value in the log, in bytes.
+const maxLogged = 200

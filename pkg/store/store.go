@@ -37,8 +37,12 @@ var (
 	ErrTooLarge = errors.New("request too large for etcd")
 )
 
-// requestTimeout bounds every request; etcd itself gives up after 5 s plus two election timeouts.
-const requestTimeout = 10 * time.Second
+const (
+	// requestTimeout bounds every request; etcd itself gives up after 5 s plus two election timeouts.
+	requestTimeout = 10 * time.Second
+	// timePerOp is added for each condition and change of a transaction. Measured on 2 busy cores: 200,000 took 8 s.
+	timePerOp = 200 * time.Microsecond
+)
 
 // Config says where the store is: either DataDir or Endpoints.
 type Config struct {

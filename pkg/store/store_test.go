@@ -157,7 +157,7 @@ func testCompacted(t *testing.T, s *Store, kv *KV) {
 
 // testLarge puts a site of many nodes at once.
 func testLarge(t *testing.T, _ *Store, kv *KV) {
-	const nodes = 20_000
+	const nodes = 10_000
 	txn := Txn{If: make(map[string]int64), Put: make(map[string][]byte)}
 	for i := range nodes {
 		key := fmt.Sprintf("node/%06d", i)
