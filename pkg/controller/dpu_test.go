@@ -27,7 +27,7 @@ import (
 // fakeDPU is a dpud with the real core and protocol over tables in memory.
 type fakeDPU struct {
 	dpudv1connect.UnimplementedDPUServiceHandler
-	t       *testing.T
+	t       testing.TB
 	name    record.DPU
 	replica *wire.Replica
 	gossip  *gossip.Gossip                   // nil: none
@@ -54,7 +54,7 @@ type dpuOptions struct {
 	kernel     table.Tables   // from an earlier run
 }
 
-func startDPU(t *testing.T, name record.DPU, o dpuOptions) *fakeDPU {
+func startDPU(t testing.TB, name record.DPU, o dpuOptions) *fakeDPU {
 	t.Helper()
 	d := &fakeDPU{
 		t: t, name: name, wake: make(chan struct{}, 1), done: make(chan struct{}), instance: rand.Text(),

@@ -21,7 +21,7 @@ import (
 
 // world is a controller on a store and a socket that outlive it.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	cfg    Config
 	c      *Controller
@@ -29,7 +29,7 @@ type world struct {
 	plane  dpudv1connect.PlaneServiceClient
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dpud") // short: it holds unix sockets
 	if err != nil {
@@ -147,7 +147,7 @@ func waitsFor(dpus ...string) func(*dpudv1.NodeStatus) bool {
 }
 
 // eventually polls for what no stream reports.
-func eventually(t *testing.T, what string, condition func() bool) {
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -163,7 +163,7 @@ func wantCode(t *testing.T, err error, code connect.Code) {
 	}
 }
 
-func siteOf(t *testing.T, envelope []byte) record.SiteID {
+func siteOf(t testing.TB, envelope []byte) record.SiteID {
 	t.Helper()
 	e := new(dpudv1.Envelope)
 	if err := proto.Unmarshal(envelope, e); err != nil {
