@@ -198,6 +198,31 @@ func TestStartRefusals(t *testing.T) {
 	}
 }
 
+// leaseSees checks that w's leases hold what another controller has just committed.
+func (w *world) leaseSees(other *world) {
+	w.t.Helper()
+	check := func(node record.NodeID, phase record.Phase) {
+		w.t.Helper()
+		l, err := w.c.lease(w.t.Context(), &record.LeaseRequest{DPU: "d1", Instance: "probe", HardwareID: "hw-d1", Nonce: 1})
+		if err != nil || l.Refused != "" {
+			w.t.Fatal(l, err)
+		}
+		for _, g := range l.Grants {
+			if g.Node == node && g.Phase == phase {
+				return
+			}
+		}
+		w.t.Fatalf("the lease has no %s grant of node %d: %v", phase, node, l.Grants)
+	}
+	for _, node := range []record.NodeID{2, 3, 4} {
+		name := fmt.Sprintf("n%d", node)
+		other.assign(name, "t1")
+		check(node, record.Granted)
+		other.reclaim(name)
+		check(node, record.Revoked)
+	}
+}
+
 // TestTwoControllers run on one etcd; DPUs and operators use either.
 func TestTwoControllers(t *testing.T) {
 	dir, err := os.MkdirTemp("", "dpud")
@@ -221,6 +246,7 @@ func TestTwoControllers(t *testing.T) {
 		t.Fatalf("sites %s and %s", a.c.site, b.c.site)
 	}
 	a.apply()
+	b.leaseSees(a)
 	d1, d2 := a.dpu("d1"), b.dpu("d2")
 	b.assign("n1", "t1") // just applied through the other
 	a.await("n1", programmed)
