@@ -436,11 +436,16 @@ func TestRunFollowsLinks(t *testing.T) {
 		}
 	}
 	do := func(f func()) { t.Helper(); ns.Do(t, f) }
+	rename := func(from, to string) { // older kernels rename no link that is up
+		must(t, netlink.LinkSetDown(link(t, from)))
+		must(t, netlink.LinkSetName(link(t, from), to))
+		must(t, netlink.LinkSetUp(link(t, to)))
+	}
 	do(func() { veth(t, "n1") })
 	next("n1 appears", func(l []Port) bool { return len(l) == 1 && l[0].Name == "n1" && l[0].Ready() })
-	do(func() { must(t, netlink.LinkSetName(link(t, "n1"), "n2")) })
+	do(func() { rename("n1", "n2") })
 	next("n1 becomes n2", func(l []Port) bool { return len(l) == 1 && l[0].Name == "n2" && l[0].Ready() })
-	do(func() { must(t, netlink.LinkSetName(link(t, "n2"), "other")) })
+	do(func() { rename("n2", "other") })
 	next("n2 is no port any more", func(l []Port) bool {
 		return len(l) == 1 && l[0].Name == "other" && l[0].Guarded && !l[0].Ready()
 	})
