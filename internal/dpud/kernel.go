@@ -1,7 +1,6 @@
 package dpud
 
 import (
-	"errors"
 	"fmt"
 
 	"dpud/internal/dpud/ports"
@@ -43,14 +42,7 @@ func (d *datapath) Put(k table.Key, v table.Value) error {
 			return err
 		}
 	}
-	err := d.Datapath.Put(k, v)
-	if k.Map == table.NodeState && errors.Is(err, maps.ErrExists) {
-		if err := d.Delete(k); err != nil {
-			return err
-		}
-		return d.Datapath.Put(k, v)
-	}
-	return err
+	return d.Datapath.Put(k, v)
 }
 
 func (d *datapath) Guarded() error {

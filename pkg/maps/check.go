@@ -1,6 +1,7 @@
 package maps
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -24,12 +25,13 @@ func (d *Datapath) Check(ifindex int) error {
 }
 
 func (d *Datapath) check(a Attachment) error {
-	ports, err := d.Ports()
-	if err != nil {
-		return err
+	var port datapathPort
+	err := d.maps.Ports.Lookup(datapathPortKey{Ifindex: uint32(a.Ifindex)}, &port)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("read ports: %w", err)
 	}
-	if ports[a.Ifindex] != a.Role {
-		return fmt.Errorf("%w: the programs take it for %s, not %s", ErrUnguarded, ports[a.Ifindex], a.Role)
+	if role := Role(port.Role); role != a.Role {
+		return fmt.Errorf("%w: the programs take it for %s, not %s", ErrUnguarded, role, a.Role)
 	}
 	if err := d.checkIngress(a.Ifindex); err != nil {
 		return err
@@ -44,10 +46,7 @@ func (d *Datapath) check(a Attachment) error {
 }
 
 func (d *Datapath) checkIngress(ifindex int) error {
-	want, err := programID(d.programs.DpudIngress)
-	if err != nil {
-		return err
-	}
+	want := d.ids[d.programs.DpudIngress]
 	xdp, err := readXDP(ifindex)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnguarded, err)

@@ -44,10 +44,7 @@ func (d *Datapath) attachTCX(iface Iface) error {
 }
 
 func (d *Datapath) checkTCX(ifindex int) error {
-	want, err := programID(d.programs.DpudEgress)
-	if err != nil {
-		return err
-	}
+	want := d.ids[d.programs.DpudEgress]
 	have, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXEgress})
 	if err != nil {
 		return fmt.Errorf("ask for egress programs: %w", err)
@@ -97,10 +94,7 @@ func (d *Datapath) attachClsact(iface Iface) error {
 }
 
 func (d *Datapath) checkClsact(ifindex int) error {
-	want, err := programID(d.programs.DpudEgress)
-	if err != nil {
-		return err
-	}
+	want := d.ids[d.programs.DpudEgress]
 	filters, err := egressFilters(ifindex)
 	if err != nil {
 		return err

@@ -74,7 +74,9 @@ func TestEntries(t *testing.T) {
 		if err != nil || !ok || got != v {
 			t.Errorf("get %s: %+v, %v, %v; want %+v", k, got, ok, err, v)
 		}
-		if err := d.Put(k, v); !errors.Is(err, ErrExists) {
+		if err := d.Put(k, v); k.Map == table.NodeState && err != nil {
+			t.Errorf("put %s again: %v, want it replaced", k, err)
+		} else if k.Map != table.NodeState && !errors.Is(err, ErrExists) {
 			t.Errorf("put %s again: %v, want ErrExists", k, err)
 		}
 	}

@@ -103,6 +103,14 @@ func (d *Datapath) adoptMaps(spec *ebpf.CollectionSpec) error {
 }
 
 func (d *Datapath) pinPrograms() error {
+	d.ids = make(map[*ebpf.Program]ebpf.ProgramID)
+	for _, p := range []*ebpf.Program{d.programs.DpudIngress, d.programs.DpudEgress} {
+		id, err := programID(p)
+		if err != nil {
+			return err
+		}
+		d.ids[p] = id
+	}
 	folder := filepath.Join(d.pin, programsFolder)
 	return errors.Join(
 		replacePin(filepath.Join(folder, datapathProgDpudIngress), d.programs.DpudIngress.Pin),

@@ -51,8 +51,9 @@ type Datapath struct {
 	pin      string
 	lock     *os.File
 	programs datapathPrograms
-	inner    *ebpf.Map // what Barrier stores
-	noTCX    bool      // attach by clsact even where tcx is there
+	ids      map[*ebpf.Program]ebpf.ProgramID // the kernel's, of programs
+	inner    *ebpf.Map                        // what Barrier stores
+	noTCX    bool                             // attach by clsact even where tcx is there
 
 	mu    sync.Mutex // serialises writes and attachments
 	dirty bool       // something was deleted since the last barrier

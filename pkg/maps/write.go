@@ -12,7 +12,7 @@ import (
 	"dpud/pkg/table"
 )
 
-// Put inserts one entry. Errors: ErrExists, ErrFull.
+// Put inserts one entry; in node_state, which no program reads, it replaces one too. Errors: ErrExists, ErrFull.
 //
 // If anything was deleted since the last barrier, it first waits for one: the kernel may give a freed entry's
 // memory to the next one while a program still reads it, and the program would then take one node for another.
@@ -26,10 +26,15 @@ func (d *Datapath) Put(k table.Key, v table.Value) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if k.Map == table.Service4 || k.Map == table.Service6 {
+	switch k.Map {
+	case table.Service4, table.Service6:
 		return d.putService(k, v, e)
+	case table.NodeState:
+		err = e.update(ebpf.UpdateAny)
+	default:
+		err = d.insert(e)
 	}
-	if err := d.insert(e); err != nil {
+	if err != nil {
 		return fmt.Errorf("put %s: %w", k, err)
 	}
 	return nil
@@ -43,8 +48,12 @@ func (d *Datapath) Delete(k table.Key) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	dirty := d.dirty
 	if err := d.remove(e); err != nil {
 		return fmt.Errorf("delete %s: %w", k, err)
+	}
+	if k.Map == table.NodeState {
+		d.dirty = dirty // no program reads it
 	}
 	if k.Map == table.Service4 || k.Map == table.Service6 {
 		return d.syncServiceMACs()
@@ -79,7 +88,11 @@ func (d *Datapath) insert(e entry) error {
 			return err
 		}
 	}
-	err := e.m.Update(e.key, e.value, ebpf.UpdateNoExist)
+	return e.update(ebpf.UpdateNoExist)
+}
+
+func (e entry) update(flags ebpf.MapUpdateFlags) error {
+	err := e.m.Update(e.key, e.value, flags)
 	switch {
 	case errors.Is(err, ebpf.ErrKeyExist):
 		return ErrExists

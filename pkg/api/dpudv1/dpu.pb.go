@@ -434,7 +434,7 @@ func (x *CountersResponse) GetCounters() []*Counter {
 
 type Counter struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hook          string                 `protobuf:"bytes,1,opt,name=hook,proto3" json:"hook,omitempty"`       // xdp, egress
+	Hook          string                 `protobuf:"bytes,1,opt,name=hook,proto3" json:"hook,omitempty"`       // ingress, egress
 	Verdict       string                 `protobuf:"bytes,2,opt,name=verdict,proto3" json:"verdict,omitempty"` // pass, drop
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Packets       uint64                 `protobuf:"varint,4,opt,name=packets,proto3" json:"packets,omitempty"`
