@@ -143,9 +143,11 @@ func (e *endpoint) read(buf []byte) (int, int64, error) {
 	return n, receivedAt(e.control[:m]), nil
 }
 
-// receivedAt converts the kernel's time stamp, which is of the wall clock. Without one it is now, which only
-// makes the time in which a frame may have been lawful longer.
+// receivedAt converts the kernel's time stamp, which is of the wall clock: what passes between the two readings of
+// clocks makes it later, never earlier. Without a stamp it is now. A time that is too late only makes the time in which
+// a frame may have been lawful longer; one that is too early would accuse it wrongly.
 func receivedAt(control []byte) int64 {
+	wall := time.Now().UnixNano()
 	at := now()
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -156,11 +158,9 @@ func receivedAt(control []byte) int64 {
 			continue
 		}
 		stamped := *(*unix.Timespec)(unsafe.Pointer(&m.Data[0]))
-		age := time.Now().UnixNano() - stamped.Nano()
-		if age < 0 {
-			return at
+		if age := wall - stamped.Nano(); age > 0 {
+			return min(at, at-age+int64(clockSlack))
 		}
-		return min(at, at-age+int64(clockSlack))
 	}
 	return at
 }
