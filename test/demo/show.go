@@ -100,6 +100,7 @@ func (d *demo) move(p *prober.Prober) error {
 	if after[mismatch] <= before[mismatch] {
 		return fmt.Errorf("d1 counted no packet under %q: %v", mismatch, after)
 	}
+	fmt.Printf("\nd1 dropped %d frames because their nodes are of two tenants (tenant_mismatch)\n", after[mismatch]-before[mismatch])
 	title("n1 moves from t1 to t2, while all that goes on")
 	if err := d.ctl("reclaim", "n1"); err != nil {
 		return err
@@ -187,6 +188,9 @@ func (d *demo) unenforced() error {
 		return err
 	}
 	if err := d.SetMode("enforce"); err != nil {
+		return err
+	}
+	if err := d.ForgetNeighbours(); err != nil {
 		return err
 	}
 	fmt.Printf("sent %d, passed %d, dropped %d, crossed tenants %d\n", report.Total.Sent, report.Total.Passed, report.Total.Dropped(), report.Total.Crossed)

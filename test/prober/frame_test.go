@@ -2,10 +2,10 @@ package prober
 
 import (
 	"bytes"
-	"encoding/binary"
 	"net/netip"
 	"testing"
 
+	"dpud/internal/packet"
 	"dpud/pkg/record"
 )
 
@@ -41,32 +41,44 @@ func TestStampSurvivesEveryKind(t *testing.T) {
 	}
 }
 
-// What the kernel of a node or the program of a DPU would refuse as broken says nothing about tenants.
-func TestFramesAreWellFormed(t *testing.T) {
+// Whom a frame claims to be from and goes to, by its Ethernet header: 1 sends to 2, 3 is the third station.
+func TestFramesGoWhereTheirKindSays(t *testing.T) {
 	s, r, o := stations()
+	group := func(last ...byte) record.MAC { return record.MAC{0x33, 0x33, last[0], last[1], last[2], last[3]} }
+	type header struct{ dst, src record.MAC }
+	lies := map[Kind]header{
+		ARPRequest:            {packet.Broadcast, s.MAC},
+		ARPGratuitous:         {packet.Broadcast, s.MAC},
+		Solicitation:          {group(0xff, 0, 0, 2), s.MAC},
+		SolicitationLinkLocal: {group(0xff, 0, 0, 2), s.MAC},
+		V4WrongMAC:            {o.MAC, s.MAC},
+		V6WrongMAC:            {o.MAC, s.MAC},
+		V4BroadcastMAC:        {packet.Broadcast, s.MAC},
+		V4Broadcast:           {packet.Broadcast, s.MAC},
+		V6Multicast:           {group(0, 0, 0, 1), s.MAC},
+		V4SpoofedMAC:          {r.MAC, o.MAC},
+		V4Stolen:              {r.MAC, o.MAC},
+		V6Stolen:              {r.MAC, o.MAC},
+	}
 	for _, k := range Kinds() {
-		frame := build(k, s, r, o, stamp{kind: k}.appendTo(nil, [8]byte{}))
-		b := frame[12:]
-		for binary.BigEndian.Uint16(b) == etherTag || binary.BigEndian.Uint16(b) == etherSTag {
-			b = b[4:]
+		want, ok := lies[k]
+		if !ok {
+			want = header{r.MAC, s.MAC}
 		}
-		proto, packet := binary.BigEndian.Uint16(b), b[2:]
-		switch proto {
-		case etherIPv4:
-			if checksum(0, packet[:20]) != 0 || int(binary.BigEndian.Uint16(packet[2:])) != len(packet) {
-				t.Errorf("%s: bad IPv4 header % x", k, packet[:20])
-			}
-		case etherIPv6:
-			a := addresses{src6: netip.AddrFrom16([16]byte(packet[8:24])), dst6: netip.AddrFrom16([16]byte(packet[24:40]))}
-			if int(binary.BigEndian.Uint16(packet[4:])) != len(packet)-40 || checksum6(a, packet[6], packet[40:]) != 0 {
-				t.Errorf("%s: bad IPv6 packet % x", k, packet)
-			}
-		case etherARP:
-			if !bytes.Equal(packet[:6], []byte{0, 1, 8, 0, 6, 4}) || !bytes.Equal(packet[8:14], frame[6:12]) {
-				t.Errorf("%s: bad ARP % x", k, packet)
+		frame := build(k, s, r, o, stamp{kind: k}.appendTo(nil, [8]byte{}))
+		if got := (header{record.MAC(frame), record.MAC(frame[6:])}); got != want {
+			t.Errorf("%s: %v, want %v", k, got, want)
+		}
+		claims := bytes.Contains(frame, o.V4.AsSlice()) || bytes.Contains(frame, o.V6.AsSlice())
+		switch k {
+		case V4WrongAddress, V4Spoofed, V6Spoofed, V4Stolen, V6Stolen, ARPSpoofed, AdvertisementSpoofed:
+			if !claims {
+				t.Errorf("%s: the third station's address is not in it", k)
 			}
 		default:
-			t.Errorf("%s: protocol %#x", k, proto)
+			if claims {
+				t.Errorf("%s: the third station's address is in it", k)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package rack
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 
@@ -142,4 +143,29 @@ func (n *Namespace) LinkIsUp(name string) (up bool, err error) {
 		return nil
 	})
 	return up, err
+}
+
+// ForgetNeighbours empties the neighbour tables of the nodes: without enforcement they have learned from frames that
+// lied.
+func (r *Rack) ForgetNeighbours() error {
+	var errs []error
+	for _, name := range Nodes {
+		errs = append(errs, r.Namespace(name).Do(func() error {
+			link, err := netlink.LinkByName(NodeInterface)
+			if err != nil {
+				return fmt.Errorf("find %s: %w", NodeInterface, err)
+			}
+			neighbours, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+			if err != nil {
+				return fmt.Errorf("list neighbours of %s: %w", name, err)
+			}
+			for _, n := range neighbours {
+				if err := netlink.NeighDel(&n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("forget neighbour %s of %s: %w", n.IP, name, err)
+				}
+			}
+			return nil
+		}))
+	}
+	return errors.Join(errs...)
 }

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -87,47 +86,32 @@ func Wiring() []Node {
 	return nodes
 }
 
-// New makes the rack's namespaces and wires; nothing runs yet. What a rack of that name that was killed has left
-// behind is removed; one that lives is an error. On an error nothing is left behind.
+// New makes the rack's namespaces and wires; nothing runs yet. What racks whose process was killed have left behind
+// is removed; one of that name that lives is an error. On an error nothing is left behind.
 func New(o Options) (*Rack, error) {
 	if o.Deadline == 0 {
 		o.Deadline = 30 * time.Second
 	}
 	r := &Rack{Options: o, spaces: make(map[string]*Namespace), Daemons: make(map[record.DPU]*Process)}
-	if err := r.takeLock(); err != nil {
-		return nil, err
+	if err := errors.Join(mountBPF(), sweep()); err != nil {
+		return nil, fmt.Errorf("make rack %s: %w", o.Name, err)
 	}
+	lock, err := takeLock(lockPath(o.Name))
+	if err != nil {
+		return nil, fmt.Errorf("make rack %s: %w", o.Name, err)
+	}
+	r.lock = lock
 	if err := r.build(); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }
 
-// takeLock makes sure that this process alone has a rack of this name. The lock ends with the process.
-func (r *Rack) takeLock() error {
-	path := filepath.Join("/run", "dpud-rack-"+r.Name+".lock")
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("lock rack %s: %w", r.Name, err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("lock rack %s: another process runs it: %w", r.Name, err), lock.Close())
-	}
-	r.lock = lock
-	return nil
-}
-
 func (r *Rack) build() error {
-	if err := mountBPF(); err != nil {
-		return err
-	}
-	if err := r.removePins(); err != nil {
-		return err
-	}
 	if err := r.makeDir(); err != nil {
 		return err
 	}
-	for _, name := range append([]string{"ctrl", "d1", "d2"}, Nodes...) {
+	for _, name := range members() {
 		ns, err := newNamespace(r.Name + "-" + name)
 		if err != nil {
 			return err
@@ -226,7 +210,7 @@ func (r *Rack) cut(network string, cut bool) error {
 
 // PinDir is the folder of a DPU's pinned maps.
 func (r *Rack) PinDir(dpu record.DPU) string {
-	return filepath.Join("/sys/fs/bpf/dpud", r.Name+"-"+string(dpu))
+	return pinDir(r.Name, dpu)
 }
 
 // Close ends every process and removes everything that the rack made. It may be called again.
@@ -241,7 +225,7 @@ func (r *Rack) Close() error {
 			errs = append(errs, p.Stop(unix.SIGKILL))
 		}
 	}
-	errs = append(errs, r.removePins())
+	errs = append(errs, removePins(r.Name))
 	for _, ns := range r.spaces {
 		errs = append(errs, ns.close())
 	}
@@ -250,17 +234,8 @@ func (r *Rack) Close() error {
 		errs = append(errs, os.RemoveAll(r.Dir))
 	}
 	if r.lock != nil {
-		errs = append(errs, r.lock.Close())
+		errs = append(errs, os.Remove(r.lock.Name()), r.lock.Close())
 		r.lock = nil
-	}
-	return errors.Join(errs...)
-}
-
-// removePins takes away what the dpuds have pinned; the ports that it was attached to vanish with their namespaces.
-func (r *Rack) removePins() error {
-	var errs []error
-	for _, dpu := range DPUs {
-		errs = append(errs, os.RemoveAll(r.PinDir(dpu)), os.RemoveAll(r.PinDir(dpu)+"_site"))
 	}
 	return errors.Join(errs...)
 }
