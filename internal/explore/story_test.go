@@ -149,6 +149,15 @@ func (s *story) playDPU(name record.DPU, verb string, f []string) error {
 	case "guard":
 		d.unguarded = false
 		d.core.Retry()
+	case "ports": // name=ifindex, for all that there are
+		ports := make(map[string]uint32)
+		for _, p := range f {
+			var i uint32
+			name, index, _ := strings.Cut(p, "=")
+			_, _ = fmt.Sscan(index, &i)
+			ports[name] = i
+		}
+		d.core.SetPorts(ports)
 	case "audit":
 		d.core.Audit()
 	case "edit": // somebody's bpftool: the node's isolation entry is taken out
@@ -178,7 +187,7 @@ func (s *story) playDPU(name record.DPU, verb string, f []string) error {
 		slices.SortFunc(keys, table.CompareKeys)
 		for _, k := range keys {
 			v := d.kernel[k]
-			fmt.Fprintf(&s.out, "%s tenant=%d generation=%d node=%d\n", k, v.Tenant, v.Generation, v.Node)
+			fmt.Fprintf(&s.out, "%s tenant=%d generation=%d node=%d ifindex=%d\n", k, v.Tenant, v.Generation, v.Node, v.Ifindex)
 		}
 	default:
 		return fmt.Errorf("unknown line %s %s", name, verb)

@@ -60,6 +60,25 @@ func (c *Core) over(n NodeID) bool {
 	return e != nil && e.Deleted && e.Epoch == state.Epoch && e.Generation == state.Generation
 }
 
+// misplaced takes out endpoints that point at an interface which has become another port's: the node's own port
+// is gone, and its index was given away. Whoever is behind it now must not pass for the node.
+func (c *Core) misplaced(s *steps, n NodeID) (found bool) {
+	g := c.grants[n]
+	if g == nil {
+		return false
+	}
+	own, _ := g.Port(c.cfg.DPU)
+	for k := range c.byNode[n] {
+		for name, ifindex := range c.ports {
+			if v := c.kernel[k]; v.Ifindex != 0 && v.Ifindex == ifindex && name != own.Port {
+				s.delete(k)
+				found = true
+			}
+		}
+	}
+	return found
+}
+
 // ahead says whether the kernel holds a later grant than the core has heard: it has restarted, and a peer
 // told it old news.
 func (c *Core) ahead(n NodeID) bool {
@@ -122,6 +141,9 @@ func (c *Core) planNode(s *steps, n NodeID) bool {
 			s.delete(k)
 		}
 		s.verify = append(s.verify, n)
+		return true
+	}
+	if c.misplaced(s, n) {
 		return true
 	}
 	if len(c.byNode[n]) == 0 && c.owes(n) != record.StateNone {
