@@ -187,6 +187,9 @@ func (f *fixture) killAt(victim *rack.Process, s step) {
 	p.passes(n1, n3)
 	s.reach(f)
 	f.must(victim.Stop(syscall.SIGKILL))
+	f.t.Logf("killed with node_tenant on d1: %t, d2: %t; node_state on d1: %t, d2: %t",
+		f.holds("d1", table.NodeTenant, n1), f.holds("d2", table.NodeTenant, n1),
+		f.holds("d1", table.NodeState, n1), f.holds("d2", table.NodeState, n1))
 	if s.resume != nil {
 		s.resume(f)
 	}

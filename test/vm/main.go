@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,18 +24,24 @@ import (
 // suite is a package whose tests run in the guest.
 type suite struct {
 	name, pack string
-	args       []string
+	// run chooses tests; empty is all of them.
+	run string
 }
 
 // The short run is that of every change; the long one runs everything.
 var (
-	short = []suite{
+	kernelTests = []suite{
 		{name: "maps", pack: "./pkg/maps"},
 		{name: "ports", pack: "./internal/dpud/ports"},
+		{name: "dpud", pack: "./internal/dpud", run: "InTheKernel|UnguardedInTheKernel"},
+		{name: "ctl", pack: "./cmd/ctl", run: "PinnedMaps"},
 		{name: "prober", pack: "./test/prober"},
-		{name: "e2e", pack: "./test/e2e", args: []string{"-test.run", "^(TestNodeChangesTenantsUnderTraffic|TestCrossingsAreSeenWithoutEnforcement|TestDeathAndRestartChangeNoVerdict|TestDPUReboots|TestKillEverythingDuringReclaim)$"}},
 	}
-	long = []suite{short[0], short[1], short[2], {name: "e2e", pack: "./test/e2e"}}
+	short = append(slices.Clone(kernelTests), suite{
+		name: "e2e", pack: "./test/e2e",
+		run: "NodeChangesTenantsUnderTraffic|CrossingsAreSeenWithoutEnforcement|DeathAndRestartChangeNoVerdict|DPUReboots|KillEverythingDuringReclaim",
+	})
+	long = append(slices.Clone(kernelTests), suite{name: "e2e", pack: "./test/e2e"})
 )
 
 func main() {
@@ -76,7 +83,7 @@ func run(k kernel, suites []suite, cache string, limit time.Duration) error {
 		return err
 	}
 	dir := filepath.Join(cache, k.name)
-	p, i, err := build(k, b, suites, filepath.Join(dir, "bin"))
+	p, i, err := build(k, b, suites, filepath.Join(dir, "bin"), limit)
 	if err != nil {
 		return err
 	}
@@ -87,8 +94,8 @@ func run(k kernel, suites []suite, cache string, limit time.Duration) error {
 	return start(k, b.image, initrd, dir, p, limit)
 }
 
-// build compiles the tests and programs and lays out the guest's files.
-func build(k kernel, b *boot, suites []suite, bin string) (plan.Plan, *image, error) {
+// build compiles the tests and programs and lays out the guest's files. A single test binary may use up the limit.
+func build(k kernel, b *boot, suites []suite, bin string, limit time.Duration) (plan.Plan, *image, error) {
 	p := plan.Plan{Env: []string{"DPUD_BIN=/bin", "DPUD_PROBE_RATE=400"}}
 	i := &image{}
 	add := func(path, pack string, test bool) error {
@@ -103,7 +110,7 @@ func build(k kernel, b *boot, suites []suite, bin string) (plan.Plan, *image, er
 		dir := filepath.Join("src", s.pack)
 		path := filepath.Join(dir, s.name+".test")
 		err = errors.Join(err, add(path, s.pack, true), i.addTree(filepath.Join(dir, "testdata"), filepath.Join(s.pack, "testdata")))
-		p.Tests = append(p.Tests, plan.Test{Name: s.name, Path: "/" + path, Dir: "/" + dir, Args: s.args, Timeout: "9m"})
+		p.Tests = append(p.Tests, plan.Test{Name: s.name, Path: "/" + path, Dir: "/" + dir, Run: s.run, Timeout: limit.String()})
 	}
 	for _, m := range b.modules {
 		path := filepath.Join("modules", filepath.Base(m))

@@ -87,7 +87,7 @@ func tests(out io.Writer) error {
 	fmt.Fprintf(out, "kernel %s %s\n", unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Version[:]))
 	for _, t := range p.Tests {
 		fmt.Fprintln(out, plan.Begin(t.Name))
-		cmd := exec.Command(t.Path, t.Command()...)
+		cmd := exec.Command(t.Path, t.Args()...)
 		cmd.Dir = t.Dir
 		cmd.Env = append([]string{"PATH=/bin", "HOME=/tmp"}, p.Env...)
 		cmd.Stdout, cmd.Stderr = out, out

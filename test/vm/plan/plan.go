@@ -1,10 +1,7 @@
 // Package plan is what the machine and its guest agree on: which tests run, and how their output is told apart.
 package plan
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // Path of the plan in the guest, as JSON.
 const Path = "/plan.json"
@@ -24,8 +21,8 @@ type Test struct {
 	Name    string
 	Path    string
 	Dir     string // where it runs
-	Args    []string
-	Timeout string // of Go's test binaries
+	Run     string // a regular expression that chooses tests; empty is all
+	Timeout string // as Go's test binaries take it
 }
 
 // Lines that the guest prints around the tests.
@@ -51,7 +48,7 @@ func ParseDone(line string) (name, how string, ok bool) {
 	return name, how, ok
 }
 
-// Args of a Go test binary.
-func (t Test) Command() []string {
-	return append([]string{"-test.v", "-test.count=1", fmt.Sprintf("-test.timeout=%s", t.Timeout)}, t.Args...)
+// Args of the test binary.
+func (t Test) Args() []string {
+	return []string{"-test.v", "-test.count=1", "-test.timeout=" + t.Timeout, "-test.run=" + t.Run}
 }
