@@ -60,7 +60,7 @@ var mutants = []struct {
 	},
 	{
 		"a restarted dpud trusts its predecessor's barrier", "agent/agent.go",
-		"dirty: make(map[NodeID]struct{}), unsettled: true,", "dirty: make(map[NodeID]struct{}),", "BarrierFirst|ClearedIsFinal",
+		"failed: make(map[NodeID]struct{}), unsettled: true,", "failed: make(map[NodeID]struct{}),", "BarrierFirst|ClearedIsFinal",
 	},
 	{
 		"cleared is confirmed with an unguarded port", "agent/confirm.go",
@@ -76,7 +76,7 @@ var mutants = []struct {
 	},
 	{
 		"an older grant replaces a newer one", "agent/agent.go",
-		"if old != nil && record.Newest(old, r) == old {\n\t\t\treturn false", "if false {\n\t\t\treturn false", "FreeIsClear|ClearedIsFinal|Owner",
+		"if old != nil && record.Newest(old, r) == old {\n\t\t\treturn false", "if old != nil && false {\n\t\t\treturn false", "FreeIsClear|ClearedIsFinal|Owner",
 	},
 	{
 		"a tenant deletes an entry that is newer than the grant it heard", "tenant/tenant.go",

@@ -153,6 +153,7 @@ func (w *Walk) actions() []action {
 		}},
 		{"power loss", 1, func() error { d := w.dpu(); w.PowerLoss(d); w.Start(d); return nil }},
 		{"unguard", 1, func() error { d := w.dpus[w.dpu()]; d.unguarded = !d.unguarded; return nil }},
+		{"fail", 3, func() error { w.dpus[w.dpu()].fails = failure(1 + w.rng.IntN(2)); return nil }},
 		{"retry", 3, func() error {
 			if d := w.dpus[w.dpu()]; d.core != nil {
 				d.core.Retry()
@@ -250,7 +251,7 @@ func (w *Walk) round() {
 	}
 	for _, s := range w.Site.DPUs {
 		d := w.dpus[s.Name]
-		d.unguarded = false
+		d.unguarded, d.fails = false, works
 		if d.core == nil {
 			w.Start(s.Name)
 		}

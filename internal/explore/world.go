@@ -7,6 +7,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -60,12 +61,22 @@ type tenantPlane struct {
 	revs  map[record.NodeID]int64
 }
 
+// failure is what becomes of a DPU's next kernel operation.
+type failure uint8
+
+const (
+	works       failure = iota
+	failsUndone         // an error, and nothing was done
+	failsDone           // an error, although it was done
+)
+
 type dpu struct {
 	name      record.DPU
 	core      *agent.Core // nil: dpud is down
 	kernel    table.Tables
 	unsettled bool // a deletion has seen no barrier
 	unguarded bool // a port is not guarded
+	fails     failure
 	instances int
 	pending   *record.LeaseRequest
 }
@@ -340,9 +351,17 @@ func (w *World) Step(name record.DPU) (agent.Op, bool, error) {
 	if !ok {
 		return op, false, nil
 	}
-	res, err := w.execute(d, op)
+	var res agent.Result
+	var err error
+	if d.fails != failsUndone {
+		res, err = w.execute(d, op)
+	}
 	if err != nil {
 		return op, true, err
+	}
+	if d.fails != works {
+		res = agent.Result{Err: errors.New("operation failed")}
+		d.fails = works
 	}
 	d.core.Done(op, res)
 	w.trace("%s: %s", name, describe(op))

@@ -86,7 +86,6 @@ type Core struct {
 	grants   map[NodeID]*record.Grant
 	entries  map[record.Key]*record.Entry
 	services *record.Services
-	digest   record.Digest     // of grants
 	ports    map[string]uint32 // guarded ports: name → ifindex
 
 	kernel table.Tables                      // as last read back, with every change since
@@ -99,7 +98,9 @@ type Core struct {
 	dirty   map[NodeID]struct{} // nodes whose state or confirmation may have to change
 	plan    []Op
 	planned bool // plan is up to date
-	halted  bool // the last operation failed; wait for Retry
+	halted  bool // an operation that serves all nodes failed; wait for Retry
+	// failed holds the nodes for which an operation failed. They wait for Retry, others go on.
+	failed map[NodeID]struct{}
 
 	stats Stats
 }
@@ -117,7 +118,7 @@ func New(cfg Config) *Core {
 	return &Core{
 		cfg: cfg, outbox: newOutbox(),
 		grants: make(map[NodeID]*record.Grant), entries: make(map[record.Key]*record.Entry),
-		ports: make(map[string]uint32), dirty: make(map[NodeID]struct{}), unsettled: true,
+		ports: make(map[string]uint32), dirty: make(map[NodeID]struct{}), failed: make(map[NodeID]struct{}), unsettled: true,
 	}
 }
 
@@ -130,10 +131,6 @@ func (c *Core) Hear(r record.Record) bool {
 		if old != nil && record.Newest(old, r) == old {
 			return false
 		}
-		if old != nil {
-			c.digest = c.digest.Add(old.Key(), old.Version())
-		}
-		c.digest = c.digest.Add(r.Key(), r.Version())
 		c.grants[r.Node] = r
 		c.touch(r.Node)
 	case *record.Entry:
@@ -167,8 +164,15 @@ func (c *Core) SetPorts(ports map[string]uint32) {
 // Audit makes the next operation a read-back of every table, to find what somebody else changed.
 func (c *Core) Audit() { c.known, c.planned = false, false }
 
-// Retry lets the core go on after an operation that failed. Call it every so often.
-func (c *Core) Retry() { c.halted, c.planned = false, false }
+// Retry lets the core go on after an operation that failed; what it left is read back first. Call it every so
+// often.
+func (c *Core) Retry() {
+	if len(c.failed) > 0 {
+		clear(c.failed)
+		c.known = false
+	}
+	c.halted, c.planned = false, false
+}
 
 func (c *Core) touch(n NodeID) {
 	c.dirty[n] = struct{}{}
@@ -203,19 +207,27 @@ func (c *Core) Next() (Op, bool) {
 	return c.plan[0], true
 }
 
-// Done reports the outcome of the operation that Next returned. After an error the core reads everything
-// again before it does anything else.
+// Done reports the outcome of the operation that Next returned. A node for which one failed is left alone until
+// Retry, and read back then; an error of an operation that serves all nodes holds up all of them.
 func (c *Core) Done(op Op, res Result) {
 	c.stats.Steps++
 	c.stats.LastErr = res.Err
 	if res.Err != nil {
 		c.stats.Errors++
-		c.known, c.halted = false, true
-		// Whether a failed deletion took place is unknown.
-		c.unsettled = c.unsettled || op.Verb == Delete
+		c.planned = false
+		switch op.Verb {
+		case Put:
+			c.failed[owner(op.Key, op.Value)] = struct{}{}
+		case Delete:
+			c.failed[owner(op.Key, c.kernel[op.Key])] = struct{}{}
+			c.unsettled = true // whether it took place is unknown
+		default:
+			c.known, c.halted = false, true
+		}
 		return
 	}
 	// A plan that was made before the latest news is made anew; one that is still current loses its head.
+	current := c.planned
 	if c.planned && len(c.plan) > 0 {
 		c.plan = c.plan[1:]
 		c.planned = len(c.plan) > 0 // what it led to may need another
@@ -233,7 +245,7 @@ func (c *Core) Done(op Op, res Result) {
 		c.unsettled = false
 		c.planned = false
 	case Verify:
-		c.verified(op, res)
+		c.verified(op, res, current)
 	}
 }
 
@@ -292,8 +304,9 @@ func owner(k table.Key, v table.Value) NodeID {
 	}
 }
 
-// verified compares a read-back with the core's picture and confirms what holds.
-func (c *Core) verified(op Op, res Result) {
+// verified compares a read-back with the core's picture and confirms what holds. If it is not current, there has
+// been news since it was asked for, and the nodes are looked at again.
+func (c *Core) verified(op Op, res Result, current bool) {
 	same := true
 	for _, k := range op.Keys {
 		want, had := c.kernel[k]
@@ -307,7 +320,7 @@ func (c *Core) verified(op Op, res Result) {
 		return
 	}
 	for _, n := range op.Nodes {
-		if c.confirm(n, res.Unguarded) {
+		if c.confirm(n, res.Unguarded) && current {
 			delete(c.dirty, n)
 		}
 	}
@@ -320,7 +333,7 @@ func (c *Core) verified(op Op, res Result) {
 // Stats returns the counters.
 func (c *Core) Stats() Stats { return c.stats }
 
-// Grants returns the digest and the grants held, in order of node.
+// Grants returns the grants held, in order of node.
 func (c *Core) Grants() []*record.Grant {
 	g := make([]*record.Grant, 0, len(c.grants))
 	for _, n := range slices.Sorted(maps.Keys(c.grants)) {

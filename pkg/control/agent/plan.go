@@ -127,6 +127,9 @@ func (c *Core) makePlan() {
 
 // planNode adds a node's steps, and says whether there is anything to do or confirm for it.
 func (c *Core) planNode(s *steps, n NodeID) bool {
+	if _, failed := c.failed[n]; failed {
+		return true
+	}
 	if n == services {
 		return c.planServices(s)
 	}

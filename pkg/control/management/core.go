@@ -225,12 +225,13 @@ func (c *Core) proved(g *record.Grant, d record.DPU) bool {
 	return f != nil && f.State == record.Cleared && f.Epoch == g.Epoch && f.Generation == g.Generation
 }
 
-// Unprogrammed returns the designated DPUs that have not confirmed the grant's generation as programmed.
+// Unprogrammed returns the designated DPUs that have not confirmed the grant's generation as programmed in their
+// present boot: what an earlier one confirmed may have been lost with the DPU's power.
 func (c *Core) Unprogrammed(g *record.Grant) []record.DPU {
 	var missing []record.DPU
 	for _, p := range g.Ports {
-		f := c.Confirmation(p.DPU, g.Node)
-		if f == nil || f.State != record.Programmed || f.Epoch != g.Epoch || f.Generation != g.Generation {
+		f, r := c.Confirmation(p.DPU, g.Node), c.Registration(p.DPU)
+		if f == nil || r == nil || f.Boot != r.Boot || f.State != record.Programmed || f.Epoch != g.Epoch || f.Generation != g.Generation {
 			missing = append(missing, p.DPU)
 		}
 	}
