@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	// What the programs are made of: without these, go test would take an old result for a changed program.
+	_ "dpud/internal/cli"
+	_ "dpud/internal/dpud"
 	"dpud/pkg/maps"
 	"dpud/pkg/record"
 	"dpud/pkg/table"

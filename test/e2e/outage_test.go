@@ -236,22 +236,27 @@ func TestStalePeer(t *testing.T) {
 	f := start(t)
 	f.assignAll()
 	p := f.probe()
-	f.signal("d2", syscall.SIGSTOP)
+	f.must(f.CutDirect(true, "d2"))
+	f.must(f.CutGossip(true, "d2"))
 	f.request()
 	f.waitsFor("d2")
 	f.must(f.Daemons["d1"].Stop(syscall.SIGKILL))
 	f.must(f.Controller.Stop(syscall.SIGKILL))
-	f.signal("d2", syscall.SIGCONT)
+	f.must(f.CutGossip(false, "d2"))
+	if !f.holds("d2", table.NodeTenant, n1) {
+		t.Error("d2 heard of the reclaim, so it is no stale peer")
+	}
 	f.must(f.Daemons["d1"].Start())
-	f.until("d1 to hear of d2's records", func() (bool, error) {
+	f.until("d1 to hear of d2's records, and to want the node", func() (bool, error) {
 		metrics, err := f.Metrics("d1")
-		return metrics[`dpud_gossip_records_received_total{result="news"}`] > 0, err
+		return metrics["dpud_entries_wanted"] == float64(len(f.ids)), err
 	})
 	p.passes(n2, n4)
 	p.drops(n1, n3)
 	if f.holds("d1", table.NodeTenant, n1) {
 		t.Error("d1 programmed the node again")
 	}
+	f.must(f.CutDirect(false, "d2"))
 	f.must(f.Controller.Start())
 	f.must(f.ControllerReady())
 	f.must(f.WaitPhase("n1", "free"))

@@ -194,15 +194,18 @@ func (r *Rack) wireManagement() error {
 // Namespace returns the namespace of "ctrl", a DPU or a node.
 func (r *Rack) Namespace(name string) *Namespace { return r.spaces[name] }
 
-// CutDirect cuts or mends the network of direct messages between controller and DPUs.
-func (r *Rack) CutDirect(cut bool) error { return r.cut("api", cut) }
+// CutDirect cuts or mends the network of direct messages between the controller and all DPUs, or those named.
+func (r *Rack) CutDirect(cut bool, dpus ...record.DPU) error { return r.cut("api", cut, dpus) }
 
-// CutGossip cuts or mends the network of gossip.
-func (r *Rack) CutGossip(cut bool) error { return r.cut("gossip", cut) }
+// CutGossip cuts or mends the network of gossip of all members, or of the DPUs named.
+func (r *Rack) CutGossip(cut bool, dpus ...record.DPU) error { return r.cut("gossip", cut, dpus) }
 
-func (r *Rack) cut(network string, cut bool) error {
+func (r *Rack) cut(network string, cut bool, dpus []record.DPU) error {
+	if len(dpus) == 0 {
+		dpus = DPUs
+	}
 	var errs []error
-	for _, dpu := range DPUs {
+	for _, dpu := range dpus {
 		errs = append(errs, r.Namespace("ctrl").SetLink(network+"-"+string(dpu), !cut))
 	}
 	return errors.Join(errs...)
