@@ -220,3 +220,27 @@ func TestFailedDeletionAsksForABarrier(t *testing.T) {
 		c.Done(op, f.do(op))
 	}
 }
+
+// A boot that changes within one run, because a late request of an earlier run took it over, is confirmed anew:
+// only the present boot's confirmations count as programmed.
+func TestNewBootConfirmsAnew(t *testing.T) {
+	c, f := newCore(t, 1), &fake{tables: make(table.Tables)}
+	settle(t, c, f, 1)
+	c.Answered(c.Unanswered())
+	now := start.Add(RenewEvery)
+	req, _ := c.LeaseRequest(now)
+	if err := c.HearLease(&record.Lease{DPU: "d1", Instance: "i", Nonce: req.Nonce, Refused: "boot 1 is over"}); err == nil {
+		t.Error("a refusal is no error")
+	}
+	req, _ = c.LeaseRequest(now.Add(AskAtMost))
+	if req.Boot != 0 {
+		t.Errorf("asks for boot %d after a refusal, want a new one", req.Boot)
+	}
+	if err := c.HearLease(&record.Lease{DPU: "d1", Instance: "i", Boot: 3, Nonce: req.Nonce, Rack: "r1"}); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, c, f, 1)
+	if got := c.Unanswered(); len(got) != 1 || got[0].Boot != 3 || got[0].State != record.Programmed {
+		t.Errorf("unanswered %+v, want node 1 programmed in boot 3", got)
+	}
+}

@@ -37,7 +37,7 @@ func (c *Core) owes(n NodeID) record.State {
 		state = record.Withdrawn
 	}
 	last := c.issued[n]
-	if last != nil && last.State == state && last.Epoch == g.Epoch && last.Generation == g.Generation && last.Revision == g.Revision {
+	if last != nil && last.Boot == c.boot && last.State == state && last.Epoch == g.Epoch && last.Generation == g.Generation && last.Revision == g.Revision {
 		return record.StateNone
 	}
 	return state

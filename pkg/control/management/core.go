@@ -145,7 +145,7 @@ func (c *Core) Assign(node, tenant string, now time.Time) (Txn, error) {
 		return Txn{}, fmt.Errorf("node %s is being reclaimed from tenant %s and waits for %s; see `ctl status`: %w",
 			node, old.TenantName, joinDPUs(c.Unproved(&old.Grant)), ErrPrecondition)
 	}
-	cond := c.reads(metaKey, grantKey(n.ID))
+	cond := c.reads(metaKey, grantKey(n.ID), nodeKey(n.Name), tenantKey(t.Name))
 	if err := c.checkNeighbours(n, t, cond); err != nil {
 		return Txn{}, err
 	}
@@ -263,13 +263,15 @@ func (c *Core) Free(n record.NodeID, now time.Time) (Txn, error) {
 	return c.advance(g, record.Free, now), nil
 }
 
-// Confirm stores those confirmations that are newer than what the store holds.
+// Confirm stores those confirmations that are newer than what the store holds. One that can't be true is left out
+// and named in the error; the transaction holds the others all the same.
 func (c *Core) Confirm(confirmations []*record.Confirmation, now time.Time) (Txn, error) {
 	newest := make(map[Key]*Confirmation)
+	var refused []error
 	for _, f := range confirmations {
-		r := lookup[*Registration](c, registrationKey(f.DPU))
-		if r == nil || f.Boot == 0 || f.Boot > r.Boot {
-			return Txn{}, fmt.Errorf("confirm node %d: DPU %q has no boot %d: %w", f.Node, f.DPU, f.Boot, ErrPrecondition)
+		if err := c.checkConfirmation(f); err != nil {
+			refused = append(refused, err)
+			continue
 		}
 		key := f.Key()
 		k := confirmationKey(key.Name, key.Node)
@@ -285,7 +287,21 @@ func (c *Core) Confirm(confirmations []*record.Confirmation, now time.Time) (Txn
 		txn.If[k] = c.revision(k)
 		txn.Put = append(txn.Put, newest[k])
 	}
-	return txn, nil
+	return txn, errors.Join(refused...)
+}
+
+// checkConfirmation refuses what no DPU can honestly say.
+func (c *Core) checkConfirmation(f *record.Confirmation) error {
+	r, g := c.Registration(f.DPU), c.grants[f.Node]
+	switch {
+	case r == nil || f.Boot == 0 || f.Boot > r.Boot:
+		return fmt.Errorf("confirm node %d: DPU %q has no boot %d: %w", f.Node, f.DPU, f.Boot, ErrPrecondition)
+	case g == nil:
+		return fmt.Errorf("confirm node %d: it was never assigned: %w", f.Node, ErrPrecondition)
+	case record.CompareGenerations(f.Epoch, f.Generation, g.Epoch, g.Generation) > 0:
+		return fmt.Errorf("confirm node %d of generation %d: the store knows none after %d; was an older copy put in its place?: %w", f.Node, f.Generation, g.Generation, ErrPrecondition)
+	}
+	return nil
 }
 
 func sortedKeys[V any](m map[Key]V) []Key {

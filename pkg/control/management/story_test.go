@@ -154,7 +154,15 @@ func (s *story) play(t *testing.T, f []string) {
 			t.Fatal(err)
 		}
 		c.State = record.State(slices.Index([]string{"none", "programmed", "withdrawn", "cleared"}, state))
-		s.commit(s.core.Confirm([]*record.Confirmation{c}, now))
+		txn, err := s.core.Confirm([]*record.Confirmation{c, {DPU: "d8", Node: 1, Boot: 1}}, now)
+		if !strings.Contains(err.Error(), `"d8"`) {
+			t.Fatalf("a DPU that is not there was not refused: %v", err)
+		}
+		if refused := strings.Split(err.Error(), "\n"); len(refused) > 1 {
+			fmt.Fprintf(&s.out, "error: %s\n", refused[0])
+		} else {
+			s.commit(txn, nil)
+		}
 	case "restart":
 		s.core = New()
 		for k, h := range s.store {
