@@ -131,20 +131,6 @@ func (n *Namespace) SetLink(name string, up bool) error {
 		return netlink.LinkSetDown(link)
 	})
 }
-
-// LinkIsUp says whether an interface is administratively up.
-func (n *Namespace) LinkIsUp(name string) (up bool, err error) {
-	err = n.Do(func() error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return fmt.Errorf("find %s: %w", name, err)
-		}
-		up = link.Attrs().Flags&net.FlagUp != 0
-		return nil
-	})
-	return up, err
-}
-
 // ForgetNeighbours empties the neighbour tables of the nodes: without enforcement they have learned from frames that
 // lied.
 func (r *Rack) ForgetNeighbours() error {
