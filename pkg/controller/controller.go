@@ -147,7 +147,7 @@ func (c *Controller) start(ctx context.Context) error {
 	}
 	c.newFanout()
 	c.feed = newFeed(c.plane)
-	c.plane.publish = c.heard
+	c.plane.publish, c.plane.fail = c.heard, c.fail
 	c.heard(c.plane.snapshot())
 	if err := c.joinGossip(); err != nil {
 		return err

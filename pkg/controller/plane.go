@@ -32,7 +32,9 @@ type plane struct {
 	metrics *metrics
 	// publish is told every object that is new or changed, without the lock.
 	publish func([]management.Object)
-	reads   sharedRead
+	// fail is told why the plane can't go on.
+	fail  func(error)
+	reads sharedRead
 
 	mu     sync.Mutex
 	core   *management.Core
@@ -40,11 +42,16 @@ type plane struct {
 	proofs map[management.Key]*management.Confirmation
 	known  map[management.Key]int64 // revision at which a key is known; deleted ones too
 	upTo   int64                    // every change up to this revision of the store is known
+	// inventory is a revision of the site up to which its deletions are known, beyond upTo.
+	inventory int64
 }
+
+// siteKey is put by every change of the inventory, hence with every deletion.
+var siteKey = (*management.Meta)(nil).Key()
 
 func newPlane(kv *store.KV, shared bool, m *metrics, log *slog.Logger) *plane {
 	return &plane{
-		kv: kv, shared: shared, log: log, metrics: m, publish: func([]management.Object) {}, core: management.New(),
+		kv: kv, shared: shared, log: log, metrics: m, publish: func([]management.Object) {}, fail: func(error) {}, core: management.New(),
 		grants: make(map[record.NodeID]*management.Grant), proofs: make(map[management.Key]*management.Confirmation),
 		known: make(map[management.Key]int64),
 	}
@@ -64,41 +71,59 @@ type fact struct {
 	revision int64
 }
 
-// load reads everything.
+// load reads everything, and learns what is gone.
 func (p *plane) load(ctx context.Context) error {
 	list, revision, err := p.kv.List(ctx, "", 0)
 	if err != nil {
 		return err
 	}
-	if err := p.hear(list); err != nil {
+	return p.take(store.Batch{Changes: list, Revision: revision, All: true})
+}
+
+// take learns a batch that lacks nothing up to its revision.
+func (p *plane) take(b store.Batch) error {
+	if err := p.hear(b.Changes); err != nil {
 		return err
 	}
+	if b.All {
+		p.forget(b)
+	}
 	p.mu.Lock()
-	p.upTo = revision
+	p.upTo = max(p.upTo, b.Revision)
 	p.mu.Unlock()
 	return nil
 }
 
-// follow learns what the store reports until ctx ends.
+// learnDeletions makes the inventory whole: an answer of the store may have told of the site as another
+// controller, or another goroutine, has just changed it, and not of what was deleted with that.
+func (p *plane) learnDeletions(ctx context.Context) error {
+	p.mu.Lock()
+	whole := p.whole()
+	p.mu.Unlock()
+	if whole {
+		return nil
+	}
+	return p.load(ctx)
+}
+
+// whole says whether the inventory's deletions are known as far as the site is. The lock is held.
+func (p *plane) whole() bool { return p.known[siteKey] <= max(p.upTo, p.inventory) }
+
+// follow learns what the store reports until ctx ends. What it can't read ends it: a hole among the grants
+// would go unseen into every later lease.
 func (p *plane) follow(ctx context.Context) {
 	p.mu.Lock()
 	after := p.upTo
 	p.mu.Unlock()
 	for b := range p.kv.Watch(ctx, after) {
-		err := b.Err
-		if err == nil {
-			err = p.hear(b.Changes)
-		}
-		if err != nil {
-			p.log.Warn("management plane's store", "err", err)
+		if b.Err != nil {
+			p.log.Warn("management plane's store", "err", b.Err)
 			continue
 		}
-		if b.All {
-			p.forget(b)
+		if err := p.take(b); err != nil {
+			p.fail(fmt.Errorf("follow the store: %w", err))
+			return
 		}
-		p.mu.Lock()
-		p.upTo = max(p.upTo, b.Revision)
-		p.mu.Unlock()
 	}
 }
 
@@ -185,18 +210,27 @@ func (p *plane) observe(f fact) func() {
 	return func() {}
 }
 
-// do decides, commits and learns, again after a conflict. It returns when the decision is durable, or with the
-// core's refusal, errConflict or the store's error.
+// do decides, commits and learns, again after a conflict. It returns when the decision is durable, or with
+// errConflict or the store's error. A refusal by the core is returned once what the core asks for all the same,
+// if anything, is durable.
 func (p *plane) do(ctx context.Context, decide func(*management.Core) (management.Txn, error)) error {
 	fresh := !p.shared
 	for range maxAttempts {
 		p.mu.Lock()
-		txn, err := decide(p.core)
+		whole := p.whole()
+		var txn management.Txn
+		var refused error
+		if whole {
+			txn, refused = decide(p.core)
+		}
 		p.mu.Unlock()
 		switch {
-		case err != nil && fresh:
-			return err
-		case err != nil:
+		case !whole:
+			if err := p.load(ctx); err != nil {
+				return err
+			}
+			continue
+		case refused != nil && !fresh:
 			// Another controller may have changed what the refusal rests on.
 			if _, err := p.catchUp(ctx, ""); err != nil {
 				return err
@@ -204,11 +238,14 @@ func (p *plane) do(ctx context.Context, decide func(*management.Core) (managemen
 			fresh = true
 			continue
 		case txn.Empty():
-			return nil
+			return refused
 		}
 		done, err := p.commit(ctx, txn)
-		if done || err != nil {
+		if err != nil {
 			return err
+		}
+		if done {
+			return refused
 		}
 		p.metrics.conflicts.Inc()
 	}
@@ -258,11 +295,18 @@ func (p *plane) commit(ctx context.Context, txn management.Txn) (bool, error) {
 		facts = append(facts, fact{k, nil, res.Revision})
 	}
 	p.learn(facts)
+	if site, ok := txn.If[siteKey]; ok {
+		p.mu.Lock()
+		if site <= max(p.upTo, p.inventory) { // nobody else changed the site in between
+			p.inventory = max(p.inventory, res.Revision)
+		}
+		p.mu.Unlock()
+	}
 	return true, nil
 }
 
 // catchUp reads what was put under a part of the prefix, linearizably, and returns the store's revision. It
-// does not see deletions: the watch reports those.
+// does not see deletions: learnDeletions does.
 func (p *plane) catchUp(ctx context.Context, under string) (int64, error) {
 	p.mu.Lock()
 	since := p.upTo
@@ -274,10 +318,18 @@ func (p *plane) catchUp(ctx context.Context, under string) (int64, error) {
 	return revision, p.hear(list)
 }
 
-// readGrants learns every grant committed before the call, and returns the store's revision of that read.
-// Calls that wait at the same time share a read that begins after all of them.
+// readGrants learns every grant committed before the call, and whether the inventory lost something, and returns
+// the store's revision of the read. Calls that wait at the same time share a read that begins after all of them.
 func (p *plane) readGrants(ctx context.Context) (int64, error) {
-	return p.reads.do(ctx, func(ctx context.Context) (int64, error) { return p.catchUp(ctx, "grant/") })
+	return p.reads.do(ctx, func(ctx context.Context) (int64, error) {
+		if _, err := p.catchUp(ctx, string(siteKey)); err != nil {
+			return 0, err
+		}
+		if err := p.learnDeletions(ctx); err != nil {
+			return 0, err
+		}
+		return p.catchUp(ctx, "grant/")
+	})
 }
 
 // sharedRead lets callers share a read that began after each of them asked.
