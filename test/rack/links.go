@@ -131,6 +131,7 @@ func (n *Namespace) SetLink(name string, up bool) error {
 		return netlink.LinkSetDown(link)
 	})
 }
+
 // ForgetNeighbours empties the neighbour tables of the nodes: without enforcement they have learned from frames that
 // lied.
 func (r *Rack) ForgetNeighbours() error {

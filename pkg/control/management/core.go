@@ -299,7 +299,8 @@ func (c *Core) checkConfirmation(f *record.Confirmation) error {
 	case g == nil:
 		return fmt.Errorf("confirm node %d: it was never assigned: %w", f.Node, ErrPrecondition)
 	case record.CompareGenerations(f.Epoch, f.Generation, g.Epoch, g.Generation) > 0:
-		return fmt.Errorf("confirm node %d of generation %d: the store knows none after %d; was an older copy put in its place?: %w", f.Node, f.Generation, g.Generation, ErrPrecondition)
+		return fmt.Errorf("confirm node %d of epoch %d generation %d: the store knows none after epoch %d generation %d; was an older copy put in its place?: %w",
+			f.Node, f.Epoch, f.Generation, g.Epoch, g.Generation, ErrPrecondition)
 	}
 	return nil
 }
