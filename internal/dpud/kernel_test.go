@@ -77,7 +77,7 @@ func newDPU(t *testing.T) *dpu {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := Unload(cfg.Pin, discard); err != nil {
+		if err := Unload(cfg.Pin, discard); err != nil && !errors.Is(err, dmaps.ErrNotLoaded) {
 			t.Errorf("unload: %v", err)
 		}
 	})
@@ -303,4 +303,38 @@ func TestUnguardedInTheKernel(t *testing.T) {
 		roles, err := tables.Ports()
 		return err == nil && len(roles) == 3 && roles[now] == dmaps.RoleNode
 	})
+}
+
+// Started, or told to unload, in the wrong network namespace, dpud changes nothing.
+func TestInTheWrongNetwork(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	d := newDPU(t)
+	stop := d.run()
+	eventually(t, "lease", func() bool { return d.status().GetLeaseAgeSeconds() >= 0 })
+	stop()
+	own, err := newOwner(d.cfg.Pin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	netnstest.Do(t, func() {
+		if err := Run(t.Context(), d.cfg, "test", discard); !errors.Is(err, dmaps.ErrElsewhere) {
+			t.Errorf("run: %v", err)
+		}
+		if err := Unload(d.cfg.Pin, discard); !errors.Is(err, dmaps.ErrElsewhere) {
+			t.Errorf("unload: %v", err)
+		}
+	})
+	for _, name := range []string{"n1", "n2", "u0"} {
+		if !own.ingress(linkOf(t, name)) || name != "u0" && !own.egress(linkOf(t, name)) {
+			t.Errorf("%s lost its programs", name)
+		}
+	}
+	if err := Unload(d.cfg.Pin, discard); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unload(d.cfg.Pin, discard); !errors.Is(err, dmaps.ErrNotLoaded) {
+		t.Errorf("unload of nothing: %v", err)
+	}
 }

@@ -17,10 +17,20 @@ import (
 
 // Unload removes everything of a dpud that does not run: it takes down its ports (nothing judges them any more)
 // and takes them out of their bridge, which drops their forwarding entries; removes links, programs and maps;
-// removes the bridge if dpud made it; forgets the site. It must run in the network namespace of the ports.
+// removes the bridge if dpud made it; forgets the site. It must run in the network namespace of
+// the ports. Errors: maps.ErrNotLoaded, maps.ErrLocked, maps.ErrElsewhere.
 func Unload(pin string, log *slog.Logger) error {
+	if _, err := os.Stat(pin); errors.Is(err, fs.ErrNotExist) {
+		if os.Remove(siteFile(pin)) == nil { // of an unload that was interrupted
+			return nil
+		}
+		return fmt.Errorf("unload %s: %w", pin, maps.ErrNotLoaded)
+	}
 	if err := refuseWhileRunning(pin); err != nil {
 		return err
+	}
+	if err := maps.CheckNetwork(pin); err != nil {
+		return fmt.Errorf("unload %s: %w", pin, err)
 	}
 	own, err := newOwner(pin)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -45,9 +55,6 @@ func Unload(pin string, log *slog.Logger) error {
 // keep it: package maps takes it again.
 func refuseWhileRunning(pin string) error {
 	f, err := os.Open(pin)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("open pin folder: %w", err)
 	}

@@ -35,7 +35,7 @@ type Attachment struct {
 // Attach guards a port: it tells the programs its role, attaches XDP (native if the driver can) and, if it
 // faces nodes, the egress check. What an earlier run has attached is replaced in place, without a gap; a port
 // that was attached before is brought to the given role. On an error the port may be guarded in part: call
-// again, or [Datapath.Detach].
+// again.
 func (d *Datapath) Attach(iface Iface, role Role) (Attachment, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,14 +46,14 @@ func (d *Datapath) Attach(iface Iface, role Role) (Attachment, error) {
 	a.Notes = keepVLANTags(iface.Name)
 	err := d.setPort(iface.Index, role)
 	if err == nil {
+		err = d.attachIngress(iface, &a) // first: it fails where another XDP program is, and leaves nothing behind
+	}
+	if err == nil {
 		if role == RoleNode {
 			a.Egress, err = d.attachEgress(iface)
 		} else {
 			err = d.detachEgress(iface.Index)
 		}
-	}
-	if err == nil {
-		err = d.attachIngress(iface, &a)
 	}
 	if err == nil {
 		err = d.check(a)
@@ -65,20 +65,42 @@ func (d *Datapath) Attach(iface Iface, role Role) (Attachment, error) {
 	return a, nil
 }
 
-// Detach leaves a port unguarded and takes its role away; a port that vanished or was never attached is no error.
-func (d *Datapath) Detach(iface Iface) error {
+// Forget lets go of a port whose interface is gone, its role and its pins; one that was never attached is no
+// error. An interface that still exists, in another network namespace perhaps, keeps its guard: ErrElsewhere.
+func (d *Datapath) Forget(ifindex int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.ports, iface.Index)
-	err := errors.Join(
-		d.remove(entry{m: d.maps.Ports, key: datapathPortKey{Ifindex: uint32(iface.Index)}}), // from here on everything drops
-		removeLink(d.linkPath(datapathProgDpudIngress, iface.Index)),
-		d.detachEgress(iface.Index),
-	)
+	paths := []string{d.linkPath(datapathProgDpudIngress, ifindex), d.linkPath(datapathProgDpudEgress, ifindex)}
+	for _, path := range paths {
+		if lives, err := linkLives(path); err != nil || lives {
+			if lives {
+				err = ErrElsewhere
+			}
+			return fmt.Errorf("forget port %d: %w", ifindex, err)
+		}
+	}
+	delete(d.ports, ifindex)
+	err := d.remove(entry{m: d.maps.Ports, key: datapathPortKey{Ifindex: uint32(ifindex)}})
+	for _, path := range paths {
+		err = errors.Join(err, removeLink(path))
+	}
 	if err != nil {
-		return fmt.Errorf("detach from %s: %w", iface.Name, err)
+		return fmt.Errorf("forget port %d: %w", ifindex, err)
 	}
 	return nil
+}
+
+// linkLives says whether a pinned link is there and still has an interface.
+func linkLives(path string) (bool, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open pinned link: %w", err)
+	}
+	on, _, err := locate(l)
+	return on != 0, errors.Join(err, l.Close())
 }
 
 func (d *Datapath) linkPath(program string, ifindex int) string {
@@ -130,7 +152,8 @@ func attachXDP(iface Iface, program *ebpf.Program) (link.Link, []string, error) 
 }
 
 // adoptLink puts program in the place of the one that an earlier run pinned, and says whether that worked: the
-// interface may have vanished, or the link may be of an interface of the same index in another namespace.
+// interface may have vanished. A link that guards an interface of another network namespace, which happens to
+// have the same index, is left alone: ErrElsewhere.
 func adoptLink(path string, ifindex int, program *ebpf.Program, check func() error) (bool, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,35 +163,23 @@ func adoptLink(path string, ifindex int, program *ebpf.Program, check func() err
 		return false, fmt.Errorf("open pinned link: %w", err)
 	}
 	defer func() { _ = l.Close() }()
-	on, err := linkIfindex(l)
-	if err != nil {
+	on, here, err := locate(l)
+	switch {
+	case err != nil:
 		return false, err
-	}
-	if on == ifindex && l.Update(program) == nil && check() == nil {
+	case on != 0 && !here:
+		return false, fmt.Errorf("adopt %s: %w", filepath.Base(path), ErrElsewhere)
+	case on == ifindex && l.Update(program) == nil && check() == nil:
 		return true, nil
-	}
-	if err := l.Detach(); err != nil && on != 0 {
-		return false, fmt.Errorf("detach stale link: %w", err)
+	case on != 0:
+		if err := l.Detach(); err != nil {
+			return false, fmt.Errorf("detach stale link: %w", err)
+		}
 	}
 	if err := os.Remove(path); err != nil {
 		return false, fmt.Errorf("remove stale link: %w", err)
 	}
 	return false, nil
-}
-
-// linkIfindex returns the interface that a link is attached to, 0 if that vanished.
-func linkIfindex(l link.Link) (int, error) {
-	info, err := l.Info()
-	if err != nil {
-		return 0, fmt.Errorf("look at pinned link: %w", err)
-	}
-	if xdp := info.XDP(); xdp != nil {
-		return int(xdp.Ifindex), nil
-	}
-	if tcx := info.TCX(); tcx != nil {
-		return int(tcx.Ifindex), nil
-	}
-	return 0, nil
 }
 
 // removeLink detaches and unpins a link, if it is there.
@@ -180,7 +191,7 @@ func removeLink(path string) error {
 	if err != nil {
 		return fmt.Errorf("open pinned link: %w", err)
 	}
-	on, err := linkIfindex(l)
+	on, _, err := locate(l)
 	if err == nil && on != 0 {
 		err = l.Detach()
 	}
@@ -200,7 +211,7 @@ func (d *Datapath) dropDefunctLinks() error {
 		if err != nil {
 			return fmt.Errorf("open pinned link: %w", err)
 		}
-		on, err := linkIfindex(l)
+		on, _, err := locate(l)
 		if err == nil && on == 0 {
 			err = os.Remove(path)
 		}

@@ -136,18 +136,17 @@ func TestAttach(t *testing.T) {
 		if _, err := d.Attach(Iface{9999, "nowhere"}, RoleNode); err == nil {
 			t.Error("an interface that is not there was attached to")
 		}
-		if err := d.Detach(Iface{9999, "nowhere"}); err != nil {
+		if err := d.Forget(9999); err != nil {
 			t.Error(err)
 		}
-		for range 2 {
-			if err := d.Detach(port); err != nil {
-				t.Fatal(err)
-			}
+		if err := d.Forget(port.Index); !errors.Is(err, ErrElsewhere) {
+			t.Errorf("a port that is there was forgotten: %v", err)
 		}
-		wantUnguarded(t, d, port, "detaching")
-		wantBare(t, port)
-		if ports, err := d.Ports(); err != nil || len(ports) != 2 {
-			t.Errorf("ports %v, %v; want two", ports, err)
+		if err := d.Check(port.Index); err != nil {
+			t.Error(err)
+		}
+		if ports, err := d.Ports(); err != nil || len(ports) != 3 {
+			t.Errorf("ports %v, %v; want three", ports, err)
 		}
 	})
 }
@@ -270,7 +269,7 @@ func TestVanishedInterface(t *testing.T) {
 		}
 		remove(a)
 		wantUnguarded(t, d, a, "it vanished")
-		if err := d.Detach(a); err != nil {
+		if err := d.Forget(a.Index); err != nil {
 			t.Error(err)
 		}
 		if err := d.Close(); err != nil {
@@ -328,20 +327,100 @@ func TestTwoNamespaces(t *testing.T) {
 	})
 }
 
-// A pin folder that moves to another namespace doesn't take the ports of the first for its own.
+// A failed attach leaves no program behind.
+func TestAnotherProgramIsThere(t *testing.T) {
+	netnstest.NeedBPF(t)
+	pin := testPin(t)
+	netnstest.Do(t, func() {
+		d := loadPin(t, pin)
+		port := addVeth(t, "port")
+		foreign, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Instructions: passAll(), License: "GPL"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = foreign.Close() }()
+		l, err := link.AttachXDP(link.XDPOptions{Interface: port.Index, Program: foreign})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, noTCX := range []bool{false, true} {
+			d.noTCX = noTCX
+			if _, err := d.Attach(port, RoleNode); err == nil {
+				t.Error("attached although another XDP program is there")
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantBare(t, port)
+		attach(t, d, port, RoleNode)
+	})
+}
+
+// Started in the wrong network namespace, dpud touches nothing; when the right one has died, it starts anew.
 func TestFolderInAnotherNamespace(t *testing.T) {
 	netnstest.NeedBPF(t)
 	pin := testPin(t)
 	old := netnstest.New(t)
+	var port Iface
 	old.Do(t, func() {
 		d := loadPin(t, pin)
-		attach(t, d, addVeth(t, "port"), RoleNode)
+		port = addVeth(t, "port")
+		attach(t, d, port, RoleNode)
 		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	netnstest.Do(t, func() {
+		addVeth(t, "port")
+		if _, err := Load(pin, Options{MaxNodes: 64}); !errors.Is(err, ErrElsewhere) {
+			t.Errorf("load in another network namespace: %v", err)
+		}
+	})
+	old.Do(t, func() {
+		d := loadPin(t, pin)
+		attach(t, d, port, RoleNode)
+		if err := errors.Join(d.Close(), netlink.LinkDel(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: port.Index}})); err != nil {
 			t.Fatal(err)
 		}
 	})
 	netnstest.Do(t, func() {
 		d := loadPin(t, pin)
 		attach(t, d, addVeth(t, "port"), RoleNode)
+	})
+}
+
+// A port that moves to another network namespace goes on enforcing there, and one that has its index here is not
+// taken for it.
+func TestPortMovesAway(t *testing.T) {
+	netnstest.NeedBPF(t)
+	pin := testPin(t)
+	away := netnstest.New(t)
+	netnstest.Do(t, func() {
+		d := loadPin(t, pin)
+		port := addVeth(t, "port")
+		a := attach(t, d, port, RoleNode)
+		if err := netlink.LinkSetNsFd(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: port.Index}}, int(away.Handle)); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Forget(port.Index); !errors.Is(err, ErrElsewhere) {
+			t.Errorf("forgetting it: %v", err)
+		}
+		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "second", Index: port.Index}, PeerName: "second_peer"}
+		if err := netlink.LinkAdd(veth); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Attach(Iface{port.Index, "second"}, RoleNode); !errors.Is(err, ErrElsewhere) {
+			t.Errorf("attaching to another port of its index: %v", err)
+		}
+		away.Do(t, func() {
+			l, err := netlink.LinkByName("port")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if xdp := l.Attrs().Xdp; xdp == nil || xdp.ProgId != uint32(a.ProgID) {
+				t.Errorf("XDP is %+v, not program %d", xdp, a.ProgID)
+			}
+		})
 	})
 }

@@ -13,11 +13,11 @@ import (
 // Load loads the data plane into a pin folder, an absolute path on a bpffs; it mounts one on /sys/fs/bpf if the
 // folder is below it and there is none. Maps that are pinned there are adopted with all they hold, and ports
 // keep running the program they have until [Datapath.Attach] puts the new one in its place.
-// Errors: ErrLocked, ErrLayout, and what [Probe] says.
+// Errors: ErrLocked, ErrElsewhere, ErrLayout, and what [Probe] says.
 func Load(pin string, opts Options) (*Datapath, error) {
 	d, err := load(filepath.Clean(pin), opts)
 	if err != nil {
-		if missing := Probe(); missing != nil && !errors.Is(err, ErrLocked) && !errors.Is(err, ErrLayout) {
+		if missing := Probe(); missing != nil && !errors.Is(err, ErrLocked) && !errors.Is(err, ErrElsewhere) && !errors.Is(err, ErrLayout) {
 			err = errors.Join(missing, err)
 		}
 		return nil, fmt.Errorf("load data plane into %s: %w", pin, err)
@@ -29,6 +29,9 @@ func load(pin string, opts Options) (*Datapath, error) {
 	lock, err := prepareFolder(pin)
 	if err != nil {
 		return nil, err
+	}
+	if err := keepNetwork(pin); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
 	// What a predecessor deleted last is unknown: the first Put waits for a barrier.
 	d := &Datapath{pin: pin, lock: lock, dirty: true, ports: map[int]Attachment{}}

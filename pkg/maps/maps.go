@@ -28,6 +28,8 @@ var (
 	ErrLayout = errors.New("pinned maps don't fit this version: reclaim or drain the DPU's nodes, run `dpud unload` and start again")
 	// ErrLocked: another process has loaded the folder.
 	ErrLocked = errors.New("pin folder is in use by another dpud: stop it, or give this one another pin folder")
+	// ErrElsewhere: the programs guard interfaces that the caller's network namespace doesn't have.
+	ErrElsewhere = errors.New("the programs pinned there guard ports of another network namespace: run dpud in that one (`nsenter --net=/run/netns/NAME dpud run`), or run `dpud unload` there first")
 	// ErrNotLoaded: there is no data plane in the folder.
 	ErrNotLoaded = errors.New("no data plane is pinned there: is the pin folder right, and has dpud run?")
 	// ErrUnguarded: the kernel doesn't run our program on a port ([Datapath.Check]).

@@ -16,6 +16,7 @@ const (
 	mapsFolder     = "maps"     // every map under its name; there as a whole or not at all
 	programsFolder = "programs" // the newest dpud_ingress and dpud_egress, for bpftool
 	linksFolder    = "links"    // ingress_<ifindex>, and egress_<ifindex> where tcx is there
+	networkFile    = "netns"    // symbolic link whose target names the network namespace of the ports
 	stagingFolder  = "staging"  // maps that are being made
 )
 

@@ -43,7 +43,7 @@ func unload(pin string) error {
 			return err
 		}
 	}
-	for _, folder := range []string{linksFolder, programsFolder, stagingFolder, mapsFolder} {
+	for _, folder := range []string{networkFile, linksFolder, programsFolder, stagingFolder, mapsFolder} {
 		if err := os.RemoveAll(filepath.Join(pin, folder)); err != nil {
 			return fmt.Errorf("remove pins: %w", err)
 		}

@@ -216,8 +216,11 @@ func (p *Ports) forget(seen map[int]bool) {
 			p.log.Info("port is gone", "port", t.Name, "ifindex", index)
 			delete(p.taken, index)
 		}
-		if err := p.guard.Detach(dmaps.Iface{Index: index, Name: fmt.Sprintf("link %d", index)}); err != nil {
-			p.log.Error("programs of a port that is gone could not be let go", "ifindex", index, "err", err)
+		if err := p.guard.Forget(index); err != nil && p.kept[index] == "" {
+			p.kept[index] = err.Error()
+			p.log.Error("a port that is gone keeps its programs", "ifindex", index, "err", err)
+		} else if err == nil {
+			delete(p.kept, index)
 		}
 	}
 }

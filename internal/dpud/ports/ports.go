@@ -30,8 +30,9 @@ type Guard interface {
 	// Attach puts the programs on a link and tells them its role. Where they are already, they stay in
 	// force while they are replaced.
 	Attach(maps.Iface, maps.Role) (maps.Attachment, error)
-	// Detach takes them off, and the role; it is called for links that are gone.
-	Detach(maps.Iface) error
+	// Forget lets go of a link that is gone. One that lives on in another network namespace keeps its programs:
+	// maps.ErrElsewhere.
+	Forget(ifindex int) error
 	// Runs says whether the kernel runs such programs on the link, attached by this run or an earlier one.
 	Runs(ifindex int, role maps.Role) bool
 	// Ports returns the links that have a role.
@@ -85,6 +86,7 @@ type Ports struct {
 	taken    map[int]*port
 	absent   []Port            // named links that are not there, or not taken
 	reported map[string]string // what was said of links that are not taken
+	kept     map[int]string    // why links that are gone could not be let go of
 
 	last      atomic.Pointer[[]Port]
 	unguarded atomic.Uint64
@@ -113,7 +115,7 @@ func New(cfg Config, guard Guard, log *slog.Logger, changed func([]Port)) (*Port
 	}
 	p := &Ports{
 		cfg: cfg, guard: guard, log: log, nl: h, fdb: fdb, changed: changed,
-		taken: make(map[int]*port), reported: make(map[string]string),
+		taken: make(map[int]*port), reported: make(map[string]string), kept: make(map[int]string),
 	}
 	p.last.Store(new([]Port))
 	return p, nil

@@ -49,11 +49,11 @@ func (g *fakeGuard) Attach(i maps.Iface, r maps.Role) (maps.Attachment, error) {
 	return maps.Attachment{Ifindex: i.Index, Name: i.Name, Role: r, XDPMode: "native"}, nil
 }
 
-func (g *fakeGuard) Detach(i maps.Iface) error {
+func (g *fakeGuard) Forget(ifindex int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.log = append(g.log, "detach")
-	delete(g.attached, i.Index)
+	g.log = append(g.log, "forget")
+	delete(g.attached, ifindex)
 	return nil
 }
 
