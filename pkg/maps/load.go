@@ -13,11 +13,11 @@ import (
 // Load loads the data plane into a pin folder, an absolute path on a bpffs; it mounts one on /sys/fs/bpf if the
 // folder is below it and there is none. Maps that are pinned there are adopted with all they hold, and ports
 // keep running the program they have until [Datapath.Attach] puts the new one in its place.
-// Errors: ErrLocked, ErrElsewhere, ErrLayout, and what [Probe] says.
+// Errors: ErrLocked, ErrElsewhere, ErrPrivateMount, ErrLayout, and what [Probe] says.
 func Load(pin string, opts Options) (*Datapath, error) {
 	d, err := load(filepath.Clean(pin), opts)
 	if err != nil {
-		if missing := Probe(); missing != nil && !errors.Is(err, ErrLocked) && !errors.Is(err, ErrElsewhere) && !errors.Is(err, ErrLayout) {
+		if missing := Probe(); missing != nil && !errors.Is(err, ErrLocked) && !errors.Is(err, ErrElsewhere) && !errors.Is(err, ErrPrivateMount) && !errors.Is(err, ErrLayout) {
 			err = errors.Join(missing, err)
 		}
 		return nil, fmt.Errorf("load data plane into %s: %w", pin, err)

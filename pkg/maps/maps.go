@@ -30,6 +30,8 @@ var (
 	ErrLocked = errors.New("pin folder is in use by another dpud: stop it, or give this one another pin folder")
 	// ErrElsewhere: the programs guard interfaces that the caller's network namespace doesn't have.
 	ErrElsewhere = errors.New("the programs pinned there guard ports of another network namespace: run dpud in that one (`nsenter --net=/run/netns/NAME dpud run`), or run `dpud unload` there first")
+	// ErrPrivateMount: the bpffs is, or would be, mounted for this process alone.
+	ErrPrivateMount = errors.New("this process has mounts of its own and no bpffs of the host's, so that enforcement would end with it: run `mount -t bpf bpf /sys/fs/bpf` on the host, and start dpud with `nsenter --net=/run/netns/NAME` instead of `ip netns exec NAME` (in a container: share the host's /sys/fs/bpf)")
 	// ErrNotLoaded: there is no data plane in the folder.
 	ErrNotLoaded = errors.New("no data plane is pinned there: is the pin folder right, and has dpud run?")
 	// ErrUnguarded: the kernel doesn't run our program on a port ([Datapath.Check]).

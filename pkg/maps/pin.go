@@ -52,17 +52,24 @@ func lockFolder(pin string) (*os.File, error) {
 	return f, nil
 }
 
-// ensureBPFFS mounts a bpffs on /sys/fs/bpf if pin is below it and there is none.
+// ensureBPFFS mounts a bpffs on /sys/fs/bpf if pin is below it and there is none. It refuses one that would not
+// outlive the process: ErrPrivateMount.
 func ensureBPFFS(pin string) error {
 	if !filepath.IsAbs(pin) || strings.Contains(pin, ".") {
 		return fmt.Errorf("use pin folder %q: want an absolute path without dots, below %s", pin, bpffs)
 	}
-	on, err := isBPFFS(pin)
-	if err != nil || on {
+	at, on, err := findBPFFS(pin)
+	if err != nil {
 		return err
+	}
+	if on {
+		return checkLasting(at)
 	}
 	if pin != bpffs && !strings.HasPrefix(pin, bpffs+"/") {
 		return fmt.Errorf("use pin folder %s: it is on no bpffs: use a folder below %s, or mount one there", pin, bpffs)
+	}
+	if err := checkLasting(""); err != nil {
+		return err
 	}
 	if err := unix.Mount("bpf", bpffs, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME, "mode=0700"); err != nil {
 		return fmt.Errorf("mount bpffs on %s (needs CAP_SYS_ADMIN and /sys): %w", bpffs, err)
@@ -70,8 +77,8 @@ func ensureBPFFS(pin string) error {
 	return nil
 }
 
-// isBPFFS says whether a path, or the nearest ancestor that exists, is on a bpffs.
-func isBPFFS(path string) (bool, error) {
+// findBPFFS returns a path, or its nearest ancestor that exists, and says whether that is on a bpffs.
+func findBPFFS(path string) (at string, on bool, err error) {
 	for {
 		var st unix.Statfs_t
 		err := unix.Statfs(path, &st)
@@ -80,9 +87,9 @@ func isBPFFS(path string) (bool, error) {
 			continue
 		}
 		if err != nil {
-			return false, fmt.Errorf("look at file system of %s: %w", path, err)
+			return "", false, fmt.Errorf("look at file system of %s: %w", path, err)
 		}
-		return st.Type == unix.BPF_FS_MAGIC, nil
+		return path, st.Type == unix.BPF_FS_MAGIC, nil
 	}
 }
 

@@ -78,7 +78,7 @@ func probeFilesystem() error {
 	if _, err := os.Stat(bpffs); err != nil {
 		return fmt.Errorf("%s is missing: mount sysfs on /sys, of a kernel with CONFIG_BPF_SYSCALL", bpffs)
 	}
-	on, err := isBPFFS(bpffs)
+	_, on, err := findBPFFS(bpffs)
 	if err != nil || on {
 		return err
 	}

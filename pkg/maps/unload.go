@@ -23,7 +23,7 @@ func Unload(pin string) error {
 }
 
 func unload(pin string) error {
-	if on, err := isBPFFS(pin); err != nil || !on {
+	if _, on, err := findBPFFS(pin); err != nil || !on {
 		return errors.Join(err, fmt.Errorf("%w (it is on no bpffs)", ErrNotLoaded))
 	}
 	lock, err := lockFolder(pin)
