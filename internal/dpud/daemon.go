@@ -72,6 +72,9 @@ func Run(ctx context.Context, cfg *config.Config, version string, log *slog.Logg
 	if err != nil {
 		return err
 	}
+	if err := refuseOther(cfg); err != nil {
+		return err
+	}
 	dp, err := maps.Load(cfg.Pin, maps.Options{MaxNodes: uint32(cfg.MaxNodes)})
 	if err != nil {
 		return err

@@ -338,3 +338,46 @@ func TestInTheWrongNetwork(t *testing.T) {
 		t.Errorf("unload of nothing: %v", err)
 	}
 }
+
+// A dpud with another pin folder neither takes over the ports of the first nor proves anything while those run.
+func TestAnotherPinFolder(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	d := newDPU(t)
+	stop := d.run()
+	d.push(grantOn("n1", record.Granted, 1, 1), testEntry(1, 1))
+	eventually(t, "programmed", func() bool { return d.controller.has(1, record.Programmed) })
+	stop()
+
+	first := d.cfg.Pin
+	moved := *d.cfg
+	moved.Pin = first + "_moved"
+	d.cfg = &moved
+	t.Cleanup(func() {
+		if err := Unload(moved.Pin, discard); err != nil {
+			t.Errorf("unload: %v", err)
+		}
+	})
+	if err := Run(t.Context(), d.cfg, "test", discard); !errors.Is(err, errOther) {
+		t.Errorf("run on ports of another data plane: %v", err)
+	}
+	if _, err := os.Stat(moved.Pin); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it left a pin folder: %v", err)
+	}
+
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "q1"}, PeerName: "q1p"}); err != nil {
+		t.Fatal(err)
+	}
+	moved.Ports.Nodes, moved.Ports.Uplinks = []string{"q1"}, nil
+	d.run()
+	d.push(grantOn("n1", record.Revoked, 1, 1))
+	eventually(t, "the status says why", func() bool { return strings.Contains(d.status().GetError(), "another data plane") })
+	if d.controller.has(1, record.Cleared) {
+		t.Fatal("cleared although another data plane enforces")
+	}
+	if err := Unload(first, discard); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "cleared", func() bool { return d.controller.has(1, record.Cleared) })
+}

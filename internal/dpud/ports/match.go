@@ -22,7 +22,7 @@ type world struct {
 // mine says whether a link is to be taken, and in which role; or, if it matches and is not, why.
 func (p *Ports) mine(w *world, l netlink.Link) (role dmaps.Role, why string, ok bool) {
 	a := l.Attrs()
-	role, glob, ok := p.match(a.Name)
+	role, glob, ok := p.cfg.match(a.Name)
 	known := p.taken[a.Index]
 	if !ok {
 		if known != nil {
@@ -49,14 +49,14 @@ func (p *Ports) mine(w *world, l netlink.Link) (role dmaps.Role, why string, ok 
 }
 
 // match finds the pattern of a name; an exact one comes before a glob, a node's before an uplink's.
-func (p *Ports) match(name string) (role dmaps.Role, glob, ok bool) {
+func (c Config) match(name string) (role dmaps.Role, glob, ok bool) {
 	for _, exact := range []bool{true, false} {
-		for _, n := range p.cfg.Nodes {
+		for _, n := range c.Nodes {
 			if isGlob(n) != exact && matches(n, name) {
 				return dmaps.RoleNode, !exact, true
 			}
 		}
-		for _, n := range p.cfg.Uplinks {
+		for _, n := range c.Uplinks {
 			if isGlob(n) != exact && matches(n, name) {
 				return dmaps.RoleUplink, !exact, true
 			}
@@ -65,8 +65,14 @@ func (p *Ports) match(name string) (role dmaps.Role, glob, ok bool) {
 	return 0, false, false
 }
 
+// Names says whether a name of the configuration, or a glob, matches.
+func (c Config) Names(link string) bool {
+	_, _, ok := c.match(link)
+	return ok
+}
+
 func (p *Ports) named(name string) bool {
-	_, glob, ok := p.match(name)
+	_, glob, ok := p.cfg.match(name)
 	return ok && !glob
 }
 

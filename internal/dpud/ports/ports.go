@@ -35,6 +35,8 @@ type Guard interface {
 	Forget(ifindex int) error
 	// Runs says whether the kernel runs such programs on the link, attached by this run or an earlier one.
 	Runs(ifindex int, role maps.Role) bool
+	// Other returns an error if a program on the link judges by the assignments of another data plane.
+	Other(netlink.Link) error
 	// Ports returns the links that have a role.
 	Ports() (map[int]maps.Role, error)
 	// Check returns nil if the kernel runs what Attach put on the link.
@@ -218,24 +220,6 @@ func (p *Ports) List() []Port { return *p.last.Load() }
 
 // FoundUnguarded counts the links that were found up without our programs.
 func (p *Ports) FoundUnguarded() uint64 { return p.unguarded.Load() }
-
-// Guarded asks the kernel now, and returns why a port does not enforce, or nil when all do. A link that is
-// down forwards nothing and counts as guarded.
-func (p *Ports) Guarded() error {
-	for _, q := range p.List() {
-		if q.Index == 0 {
-			continue
-		}
-		err := p.guard.Check(q.Index)
-		if err == nil {
-			continue
-		}
-		if l, lerr := p.fdb.LinkByIndex(q.Index); lerr == nil && l.Attrs().Flags&net.FlagUp != 0 {
-			return fmt.Errorf("port %s: %w", q.Name, err)
-		}
-	}
-	return nil
-}
 
 // publish tells the owner what the pass came to, if it differs from the last.
 func (p *Ports) publish() {

@@ -25,13 +25,14 @@ import (
 type fakeGuard struct {
 	mu       sync.Mutex
 	attached map[int]maps.Role
-	earlier  map[int]bool // guarded by a run before
+	earlier  map[int]bool     // guarded by a run before
+	others   map[string]error // guarded by another data plane
 	refuse   error
 	log      []string
 }
 
 func newFakeGuard() *fakeGuard {
-	return &fakeGuard{attached: make(map[int]maps.Role), earlier: make(map[int]bool)}
+	return &fakeGuard{attached: make(map[int]maps.Role), earlier: make(map[int]bool), others: make(map[string]error)}
 }
 
 func (g *fakeGuard) Attach(i maps.Iface, r maps.Role) (maps.Attachment, error) {
@@ -61,6 +62,12 @@ func (g *fakeGuard) Runs(ifindex int, _ maps.Role) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.earlier[ifindex]
+}
+
+func (g *fakeGuard) Other(l netlink.Link) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.others[l.Attrs().Name]
 }
 
 func (g *fakeGuard) Ports() (map[int]maps.Role, error) {
@@ -262,8 +269,8 @@ func TestAPortThatCannotBeGuardedStaysDown(t *testing.T) {
 		if q := find(t, p, "n1"); q.Guarded || q.Ready() || !strings.Contains(q.Problem, "no room") || up(t, "n1") || link(t, "n1").Attrs().MasterIndex != 0 {
 			t.Errorf("port %+v", q)
 		}
-		if err := p.Guarded(); err != nil {
-			t.Errorf("a port that is down forwards nothing: %v", err)
+		if err := p.Guarded(); !errors.Is(err, ErrNoPort) {
+			t.Errorf("no port enforces anything: %v", err)
 		}
 		must(t, netlink.LinkSetUp(l))
 		if p.Guarded() == nil {
@@ -274,6 +281,48 @@ func TestAPortThatCannotBeGuardedStaysDown(t *testing.T) {
 		if !find(t, p, "n1").Ready() || p.Guarded() != nil {
 			t.Errorf("port %+v after it could be guarded", find(t, p, "n1"))
 		}
+	})
+}
+
+// What is guarded has to be all that forwards, and by these maps.
+func TestGuardedLooksAtEveryLink(t *testing.T) {
+	needRoot(t)
+	netnstest.Do(t, func() {
+		veth(t, "n1")
+		veth(t, "x1")
+		g := newFakeGuard()
+		empty := testPorts(t, Config{Nodes: []string{"gone"}}, g)
+		must(t, empty.Pass())
+		if err := empty.Guarded(); !errors.Is(err, ErrNoPort) {
+			t.Errorf("without a port: %v", err)
+		}
+		p := testPorts(t, Config{Nodes: []string{"n?"}}, g)
+		must(t, p.Pass())
+		must(t, p.Guarded())
+
+		// A port that can't be guarded forwards nothing while it is down.
+		g.set(func() { g.refuse = errors.New("no room, as the test wants it") })
+		veth(t, "n2")
+		must(t, p.Pass())
+		must(t, p.Guarded())
+		other := errors.New("another map")
+		for _, name := range []string{"n2", "n1", "x1", "x1p"} { // down, up, and none of ours
+			g.set(func() { g.others[name] = other })
+			if err := p.Guarded(); !errors.Is(err, other) {
+				t.Errorf("another data plane on %s: %v", name, err)
+			}
+			g.set(func() { delete(g.others, name) })
+		}
+
+		must(t, netlink.LinkSetMaster(link(t, "x1"), link(t, "br0")))
+		must(t, p.Guarded()) // it is down
+		must(t, netlink.LinkSetUp(link(t, "x1")))
+		if err := p.Guarded(); !errors.Is(err, maps.ErrUnguarded) {
+			t.Errorf("an unguarded port of the bridge: %v", err)
+		}
+		x := link(t, "x1").Attrs().Index
+		g.set(func() { g.attached[x], g.earlier[x] = maps.RoleNode, true })
+		must(t, p.Guarded()) // an earlier configuration named it
 	})
 }
 
