@@ -22,6 +22,7 @@ func (a *app) applyCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "the site `FILE`; - is standard input"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what would change, and change nothing"},
+			&cli.BoolFlag{Name: "rename", Usage: "let the file give the site another name; otherwise it is refused as another site's"},
 		},
 		Action: a.apply,
 	})
@@ -43,7 +44,7 @@ func (a *app) apply(c *cli.Context) error {
 	ctx, cancel := within(c, answerTimeout)
 	defer cancel()
 	dry := c.Bool("dry-run")
-	r, err := cl.Apply(ctx, connect.NewRequest(&dpudv1.ApplyRequest{SiteFile: data, DryRun: dry}))
+	r, err := cl.Apply(ctx, connect.NewRequest(&dpudv1.ApplyRequest{SiteFile: data, DryRun: dry, Rename: c.Bool("rename")}))
 	if err != nil {
 		return cl.callError(err, "apply "+file, effect(!dry))
 	}

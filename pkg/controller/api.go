@@ -28,6 +28,10 @@ func (a controllerAPI) Apply(ctx context.Context, r *connect.Request[dpudv1.Appl
 	}
 	var changes []site.Change
 	err = a.plane.command(ctx, func(core *management.Core) (txn management.Txn, err error) {
+		if have := core.Meta().Name; have != "" && have != want.Name && !r.Msg.GetRename() {
+			return txn, fmt.Errorf("the file is of site %q, this is site %q: is it the right controller? `--rename` gives the site its new name: %w",
+				want.Name, have, management.ErrPrecondition)
+		}
 		txn, changes, err = core.ApplySite(want)
 		if r.Msg.GetDryRun() {
 			txn = management.Txn{}
@@ -147,7 +151,7 @@ func (a controllerAPI) WatchNode(ctx context.Context, r *connect.Request[dpudv1.
 			if a.ctx.Err() != nil {
 				return connect.NewError(connect.CodeUnavailable, errors.New("the controller is stopping"))
 			}
-			return nil
+			return apiError(ctx.Err()) // the caller's time may be over here before it is there
 		}
 	}
 }

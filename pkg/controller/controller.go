@@ -72,12 +72,14 @@ type Controller struct {
 	feed      *feed
 	inbox     *inbox
 	watchers  *watchers
+	troubles  *troubles
 	guardWake chan struct{}
 	gossip    *gossip.Gossip
 	servers   *servers
 
 	mu      sync.Mutex
 	leases  map[record.DPU]time.Time // when a DPU last asked for one
+	answers map[record.DPU]answer    // of its last lease request
 	tenants map[record.TenantID]bool // whose control plane runs
 
 	ready     atomic.Bool
@@ -112,8 +114,8 @@ func Start(ctx context.Context, cfg Config) (*Controller, error) {
 		cfg.Dial = (&net.Dialer{Timeout: 2 * time.Second}).DialContext
 	}
 	c := &Controller{
-		cfg: cfg, log: cfg.Logger, metrics: newMetrics(), inbox: newInbox(), watchers: newWatchers(),
-		guardWake: make(chan struct{}, 1), leases: make(map[record.DPU]time.Time),
+		cfg: cfg, log: cfg.Logger, metrics: newMetrics(), inbox: newInbox(), watchers: newWatchers(), troubles: newTroubles(),
+		guardWake: make(chan struct{}, 1), leases: make(map[record.DPU]time.Time), answers: make(map[record.DPU]answer),
 		tenants: make(map[record.TenantID]bool), failed: make(chan error, 1),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -218,6 +220,7 @@ func (c *Controller) joinGossip() error {
 // heard hands what is new in the management plane to everybody in this process whom it concerns.
 func (c *Controller) heard(news []management.Object) {
 	c.fanout.heard(news)
+	c.findTwins(news)
 	c.startTenants(news)
 	c.feed.heard(news)
 	c.watchers.heard(news)
@@ -229,6 +232,15 @@ func (c *Controller) heard(news []management.Object) {
 		return false
 	}) {
 		signal(c.guardWake)
+	}
+}
+
+// findTwins says when two live runs of dpud have one name and one hardware identity.
+func (c *Controller) findTwins(news []management.Object) {
+	for _, o := range news {
+		if r, ok := o.(*management.Registration); ok && c.troubles.registered(r.DPU, r.Instance, time.Now()) {
+			c.log.Error(twinsSentence(r.DPU), "dpu", r.DPU, "boot", uint64(r.Boot))
+		}
 	}
 }
 

@@ -43,7 +43,7 @@ func (i *inbox) take() map[record.Key]record.Record {
 }
 
 // hearGossip deals with the inbox until ctx ends. What the store could not take is tried again; what the core
-// refuses is dropped: the DPU says it anew in its next boot.
+// refuses is noted and dropped: the DPU says it anew in its next boot.
 func (c *Controller) hearGossip(ctx context.Context) {
 	var again <-chan time.Time
 	for {
@@ -55,12 +55,10 @@ func (c *Controller) hearGossip(ctx context.Context) {
 		}
 		again = nil
 		for _, r := range c.inbox.take() {
-			if err := c.hear(ctx, r); err != nil && ctx.Err() == nil {
+			if err := c.hear(ctx, r); err != nil && !refusal(err) && ctx.Err() == nil {
 				c.log.Warn("record heard by gossip", "record", r.Key().String(), "err", err)
-				if !refusal(err) {
-					c.inbox.put(r)
-					again = time.After(time.Second)
-				}
+				c.inbox.put(r)
+				again = time.After(time.Second)
 			}
 		}
 	}
@@ -72,6 +70,9 @@ func (c *Controller) hear(ctx context.Context, r record.Record) error {
 	case *record.Confirmation:
 		return c.confirm(ctx, []*record.Confirmation{r})
 	case *record.LeaseRequest:
+		if c.wasAnswered(r) { // directly: gossip is for the DPUs that the direct way fails
+			return nil
+		}
 		l, err := c.lease(ctx, r)
 		if err != nil {
 			return err

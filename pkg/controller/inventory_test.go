@@ -137,3 +137,33 @@ func TestUnreadableNews(t *testing.T) {
 		t.Error("it is still ready")
 	}
 }
+
+// TestRename: a file of another site is not applied by mistake.
+func TestRename(t *testing.T) {
+	w := newWorld(t).start().apply()
+	apply := func(rename bool) error {
+		r := &dpudv1.ApplyRequest{SiteFile: []byte("site: other\n"), Rename: rename, DryRun: true}
+		_, err := w.client.Apply(t.Context(), connect.NewRequest(r))
+		return err
+	}
+	wantCode(t, apply(false), connect.CodeFailedPrecondition)
+	if err := apply(true); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWatchTimeout: a watch that ends because the caller's time is over says so.
+func TestWatchTimeout(t *testing.T) {
+	w := newWorld(t).start().apply()
+	// The client's own clock must not be what ends it, so the time is asked for in the protocol's header alone.
+	r := connect.NewRequest(&dpudv1.WatchNodeRequest{Node: "n1"})
+	r.Header().Set("Connect-Timeout-Ms", "50")
+	stream, err := w.client.WatchNode(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stream.Close() }()
+	for stream.Receive() {
+	}
+	wantCode(t, stream.Err(), connect.CodeDeadlineExceeded)
+}

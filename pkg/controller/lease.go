@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -24,8 +25,8 @@ func refusal(err error) bool {
 func (c *Controller) lease(ctx context.Context, req *record.LeaseRequest) (*record.Lease, error) {
 	err := c.plane.do(ctx, func(core *management.Core) (management.Txn, error) { return core.Register(req) })
 	if refusal(err) {
-		c.log.Warn("lease refused", "dpu", req.DPU, "why", err)
-		c.metrics.refused.WithLabelValues(c.dpuLabel(req.DPU)).Inc()
+		c.refuseLease(req, err)
+		c.answered(req)
 		return management.Refuse(req, err.Error()), nil
 	}
 	if err != nil {
@@ -38,7 +39,39 @@ func (c *Controller) lease(ctx context.Context, req *record.LeaseRequest) (*reco
 	c.asked(req.DPU)
 	var l *record.Lease
 	c.plane.read(func(core *management.Core) { l = core.Lease(req, revision) })
+	if l.Refused == "" {
+		c.troubles.granted(req.DPU, req.Instance, time.Now())
+	}
+	c.answered(req)
 	return l, nil
+}
+
+// refuseLease makes a refusal visible.
+func (c *Controller) refuseLease(req *record.LeaseRequest, why error) {
+	c.metrics.refused.WithLabelValues(c.dpuLabel(req.DPU)).Inc()
+	if c.troubles.refuseLease(req.DPU, req.Instance, why.Error(), time.Now()) {
+		c.log.Warn("lease refused", "dpu", req.DPU, "why", why)
+	}
+}
+
+// answer names a lease request that was answered.
+type answer struct {
+	instance string
+	nonce    record.Nonce
+}
+
+func (c *Controller) answered(req *record.LeaseRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers[req.DPU] = answer{req.Instance, req.Nonce}
+}
+
+// wasAnswered says whether a request, or a later one of its run, has its answer.
+func (c *Controller) wasAnswered(req *record.LeaseRequest) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.answers[req.DPU]
+	return ok && a.instance == req.Instance && a.nonce >= req.Nonce
 }
 
 // dpuLabel keeps names that are not in the site out of the metrics.
@@ -61,11 +94,29 @@ func (c *Controller) asked(d record.DPU) {
 	}
 }
 
-// confirm makes confirmations durable. Whatever it completes is freed by the guard.
+// confirm makes confirmations durable. Whatever it completes is freed by the guard. Those that are refused are an
+// error if there are no others: else they are only counted, logged and shown, or their batch would be repeated for ever.
 func (c *Controller) confirm(ctx context.Context, confirmations []*record.Confirmation) error {
-	return c.plane.do(ctx, func(core *management.Core) (management.Txn, error) {
+	err := c.plane.do(ctx, func(core *management.Core) (management.Txn, error) {
 		return core.Confirm(confirmations, time.Now())
 	})
+	if !refusal(err) {
+		return err
+	}
+	bad := 1
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		bad = len(joined.Unwrap())
+	}
+	d := confirmations[0].DPU // all are of the DPU that sent them
+	c.metrics.unconfirmed.WithLabelValues(c.dpuLabel(d)).Add(float64(bad))
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	if c.troubles.refuseConfirmation(d, why, time.Now()) {
+		c.log.Warn("confirmations refused", "dpu", d, "refused", bad, "of", len(confirmations), "first", why)
+	}
+	if bad < len(confirmations) {
+		return nil
+	}
+	return err
 }
 
 // planeAPI implements PlaneService, which dpud calls.
@@ -79,7 +130,7 @@ func (a planeAPI) Lease(ctx context.Context, r *connect.Request[dpudv1.LeaseCall
 	}
 	rec, err := wire.Open(site, r.Msg.GetRequest())
 	if err != nil {
-		return nil, wireError(err)
+		return nil, a.wireError(r.Msg.GetRequest(), err)
 	}
 	req, ok := rec.(*record.LeaseRequest)
 	if !ok {
@@ -102,7 +153,7 @@ func (a planeAPI) Confirm(ctx context.Context, r *connect.Request[dpudv1.Confirm
 	for _, e := range r.Msg.GetConfirmations() {
 		rec, err := wire.Open(a.site, e)
 		if err != nil {
-			return nil, wireError(err)
+			return nil, a.wireError(e, err)
 		}
 		f, ok := rec.(*record.Confirmation)
 		if !ok {
@@ -116,9 +167,16 @@ func (a planeAPI) Confirm(ctx context.Context, r *connect.Request[dpudv1.Confirm
 	return connect.NewResponse(&dpudv1.ConfirmResponse{}), nil
 }
 
-// wireError is the answer to an envelope that can't be opened.
-func wireError(err error) error {
+// wireError is the answer to an envelope that can't be opened. One of another site is a lasting trouble.
+func (a planeAPI) wireError(e *dpudv1.Envelope, err error) error {
 	if errors.Is(err, wire.ErrSite) {
+		why := fmt.Errorf("it keeps to site %s, and this is site %s", e.GetSiteId(), a.site)
+		switch rec, _ := wire.Open("", e); r := rec.(type) {
+		case *record.LeaseRequest:
+			a.refuseLease(r, why)
+		case *record.Confirmation:
+			a.refuseLease(&record.LeaseRequest{DPU: r.DPU}, why)
+		}
 		return connect.NewError(connect.CodeFailedPrecondition, err)
 	}
 	return connect.NewError(connect.CodeInvalidArgument, err)

@@ -18,6 +18,8 @@ type metrics struct {
 	conflicts  prometheus.Counter
 	pushErrors *prometheus.CounterVec
 	refused    *prometheus.CounterVec
+	// unconfirmed counts confirmations that can't be true.
+	unconfirmed *prometheus.CounterVec
 }
 
 // durations are bucket bounds in seconds: dense where the aims are (10 ms, 25 ms), up to an hour for a DPU
@@ -51,8 +53,12 @@ func newMetrics() *metrics {
 			Name: "dpud_controller_leases_refused_total",
 			Help: "Lease requests of a DPU that were refused.",
 		}, []string{"dpu"}),
+		unconfirmed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dpud_controller_confirmations_refused_total",
+			Help: "Confirmations of a DPU that were refused because they can't be true.",
+		}, []string{"dpu"}),
 	}
-	m.registry.MustRegister(m.assign, m.reclaim, m.txn, m.conflicts, m.pushErrors, m.refused,
+	m.registry.MustRegister(m.assign, m.reclaim, m.txn, m.conflicts, m.pushErrors, m.refused, m.unconfirmed,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

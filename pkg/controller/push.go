@@ -246,6 +246,7 @@ type linkState struct {
 	err       error
 	pending   int
 	asked     time.Time // when it last asked for a lease; zero: never
+	trouble   string    // what is wrong with it beyond that
 }
 
 func (l *link) state() linkState {

@@ -102,6 +102,8 @@ func waitSentence(state string, missing []record.DPU, links map[record.DPU]linkS
 
 func describe(d record.DPU, l linkState) string {
 	switch {
+	case l.trouble != "":
+		return fmt.Sprintf("%s: %s", d, l.trouble)
 	case l.asked.IsZero() && l.dpu == "":
 		return fmt.Sprintf("%s has never registered: start dpud on it", d)
 	case l.asked.IsZero():
@@ -136,28 +138,45 @@ func (c *Controller) dpuLinks() []linkState {
 	return states
 }
 
+// dpuNames returns the site's DPUs, and others that were refused a lease because they are not in it.
+func (c *Controller) dpuNames() []record.DPU {
+	known := make(map[record.DPU]bool)
+	var names []record.DPU
+	c.plane.read(func(core *management.Core) {
+		for _, d := range core.DPUs() {
+			names, known[d.Name] = append(names, d.Name), true
+		}
+	})
+	return append(names, c.troubles.strangers(func(d record.DPU) bool { return known[d] }, time.Now())...)
+}
+
 func (c *Controller) linksByName() map[record.DPU]linkState {
 	m := make(map[record.DPU]linkState)
 	for _, l := range c.dpuLinks() {
 		m[l.dpu] = l
 	}
+	for d, text := range c.troubles.texts(time.Now()) {
+		l := m[d]
+		l.trouble = text
+		m[d] = l
+	}
 	return m
 }
 
 func (c *Controller) dpuStatuses() []*dpudv1.DPUStatus {
-	links := c.linksByName()
+	links, names := c.linksByName(), c.dpuNames()
 	c.plane.mu.Lock()
 	defer c.plane.mu.Unlock()
 	var all []*dpudv1.DPUStatus
-	for _, d := range c.plane.core.DPUs() {
-		s := &dpudv1.DPUStatus{Name: string(d.Name), Rack: string(d.Rack)}
-		if r := c.plane.core.Registration(d.Name); r != nil {
+	for _, d := range names {
+		s := &dpudv1.DPUStatus{Name: string(d), Rack: string(c.plane.core.RackOf(d))}
+		if r := c.plane.core.Registration(d); r != nil {
 			s.Boot, s.HardwareId, s.KernelBoot, s.Address = uint64(r.Boot), r.HardwareID, r.KernelBoot, r.Address
 		}
-		l := links[d.Name]
-		s.Reachable, s.Pending = l.reachable, uint32(l.pending)
+		l := links[d]
+		s.Reachable, s.Pending, s.Error = l.reachable, uint32(l.pending), l.trouble
 		if l.err != nil {
-			s.Error = l.err.Error()
+			s.Error = strings.TrimPrefix(s.Error+"; "+l.err.Error(), "; ")
 		}
 		if !l.asked.IsZero() {
 			s.LeaseAsked = timestamppb.New(l.asked)

@@ -33,7 +33,7 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	// etcd is chatty at error-free starts; warnings count from when it serves.
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
-	etcd, err := embed.StartEtcd(etcdConfig(cfg.DataDir, zap.New(newCore(cfg.Logger, level))))
+	etcd, err := startEtcd(etcdConfig(cfg.DataDir, zap.New(newCore(cfg.Logger, level))))
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("open store: start etcd in %s: %w", cfg.DataDir, err)
@@ -52,6 +52,16 @@ func openEmbedded(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	level.SetLevel(zap.WarnLevel)
 	return &Store{client: v3client.New(etcd.Server), etcd: etcd, level: level, lock: lock}, nil
+}
+
+// startEtcd returns the panic that etcd answers damaged files with as an error.
+func startEtcd(cfg *embed.Config) (etcd *embed.Etcd, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("its files can not be read and may be damaged: put a backup in their place (etcd: %v)", p)
+		}
+	}()
+	return embed.StartEtcd(cfg)
 }
 
 // lockDir makes the directory and takes the lock on it, held until the file is closed or the process ends.

@@ -193,9 +193,11 @@ func (*ConfirmResponse) Descriptor() ([]byte, []int) {
 }
 
 type ApplyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SiteFile      []byte                 `protobuf:"bytes,1,opt,name=site_file,json=siteFile,proto3" json:"site_file,omitempty"` // YAML
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	SiteFile []byte                 `protobuf:"bytes,1,opt,name=site_file,json=siteFile,proto3" json:"site_file,omitempty"` // YAML
+	DryRun   bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// rename: the file may call the site by another name. Otherwise a file of another site is refused.
+	Rename        bool `protobuf:"varint,3,opt,name=rename,proto3" json:"rename,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +242,13 @@ func (x *ApplyRequest) GetSiteFile() []byte {
 func (x *ApplyRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *ApplyRequest) GetRename() bool {
+	if x != nil {
+		return x.Rename
 	}
 	return false
 }
@@ -1873,10 +1882,11 @@ const file_dpud_v1_controller_proto_rawDesc = "" +
 	"\x05lease\x18\x01 \x01(\v2\x11.dpud.v1.EnvelopeR\x05lease\"I\n" +
 	"\x0eConfirmRequest\x127\n" +
 	"\rconfirmations\x18\x01 \x03(\v2\x11.dpud.v1.EnvelopeR\rconfirmations\"\x11\n" +
-	"\x0fConfirmResponse\"D\n" +
+	"\x0fConfirmResponse\"\\\n" +
 	"\fApplyRequest\x12\x1b\n" +
 	"\tsite_file\x18\x01 \x01(\fR\bsiteFile\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\":\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06rename\x18\x03 \x01(\bR\x06rename\":\n" +
 	"\rApplyResponse\x12)\n" +
 	"\achanges\x18\x01 \x03(\v2\x0f.dpud.v1.ChangeR\achanges\"~\n" +
 	"\x06Change\x12\x12\n" +
