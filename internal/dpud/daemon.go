@@ -46,6 +46,8 @@ type daemon struct {
 
 	ctx   context.Context // of the run
 	epoch atomic.Uint64   // newest that was heard, for sealing
+
+	request *record.LeaseRequest // the newest; owned by the loop's goroutine
 }
 
 // machine is the DPU under the daemon. Its methods are safe for concurrent use, but for those of kernel, which
@@ -112,7 +114,7 @@ func newDaemon(ctx context.Context, cfg *config.Config, identity agent.Config, m
 		return nil, err
 	}
 	d := &daemon{cfg: cfg, log: log, version: version, instance: identity.Instance, machine: m, ctx: ctx}
-	d.records = &records{Replica: wire.NewReplica(site, d.heard), log: log}
+	d.records = &records{Replica: wire.NewReplica(site, d.heard), log: log, joined: site != "", early: d.leaseNews}
 	d.loop = newLoop(agent.New(identity), m.kernel, cfg.Audit, d, log)
 	d.plane = newPlane(cfg.Controllers, d.records, log)
 	d.plane.answer, d.plane.answered = d.leaseAnswered, d.confirmationsAnswered
@@ -203,17 +205,25 @@ func portsConfig(cfg *config.Config, hardware string) ports.Config {
 func (d *daemon) heard(r record.Record) {
 	d.announce(r.Key())
 	switch r := r.(type) {
+	case *record.Lease, *record.LeaseRequest:
+		d.leaseNews(d.records.Site(), r)
+	case *record.Confirmation:
+	default:
+		d.loop.hear(r)
+	}
+}
+
+// leaseNews is told of leases and lease requests of a site, before and after it is joined.
+func (d *daemon) leaseNews(site record.SiteID, r record.Record) {
+	switch r := r.(type) {
 	case *record.Lease:
 		if r.DPU == record.DPU(d.cfg.Name) {
-			d.loop.post(func() { d.takeLease(r) })
+			d.loop.post(func() { d.takeLease(site, r) })
 		}
 	case *record.LeaseRequest:
 		if r.DPU == record.DPU(d.cfg.Name) && r.Instance != d.instance {
 			d.loop.post(func() { d.loop.core.HearNonce(r.Nonce) })
 		}
-	case *record.Confirmation:
-	default:
-		d.loop.hear(r)
 	}
 }
 
@@ -223,46 +233,52 @@ func (d *daemon) announce(keys ...record.Key) {
 	}
 }
 
-// leaseAnswered takes a direct answer.
-func (d *daemon) leaseAnswered(e *dpudv1.Envelope) {
+// leaseAnswered takes a direct answer. An error means that it is none for this DPU.
+func (d *daemon) leaseAnswered(e *dpudv1.Envelope) error {
 	r, err := d.records.open(e)
 	if err != nil {
-		d.log.Debug("lease refused", "err", err)
-		return // counted, and said by records
+		return err
 	}
 	lease, ok := r.(*record.Lease)
 	if !ok {
-		d.log.Warn("controller answered a lease request with another record", "record", r.Key())
-		return
+		return fmt.Errorf("controller answered a lease request with %s", r.Key())
 	}
-	d.loop.post(func() {
-		if d.records.Site() == "" {
-			d.records.SetSite(record.SiteID(e.GetSiteId()))
-		}
-		d.takeLease(lease)
-	})
+	d.loop.post(func() { d.takeLease(record.SiteID(e.GetSiteId()), lease) })
+	return nil
 }
 
-// takeLease hears a lease; the caller is the loop's goroutine. Before the first one takes effect, the site is
-// remembered: from then on the maps belong to it.
-func (d *daemon) takeLease(r *record.Lease) {
+// takeLease hears a lease; the caller is the loop's goroutine. An answer to this run's own request that is not a
+// refusal, and nothing else, makes a dpud join a site; it remembers that before the lease takes effect, as from
+// then on the maps belong to the site.
+func (d *daemon) takeLease(site record.SiteID, r *record.Lease) {
+	q := d.request
+	if q == nil || r.DPU != q.DPU || r.Instance != q.Instance || r.Nonce != q.Nonce {
+		return
+	}
 	if r.Refused == "" {
-		if err := saveSite(d.cfg.Pin, d.records.Site()); err != nil {
-			d.loop.say(err)
-			return
+		if d.records.Site() == "" {
+			if err := saveSite(d.cfg.Pin, site); err != nil {
+				d.loop.say(err)
+				return
+			}
+			d.records.join(site)
+		}
+		if site != d.records.Site() {
+			return // came in before another site was joined
 		}
 		d.epoch.Store(max(d.epoch.Load(), uint64(r.Epoch)))
 	}
 	d.loop.hearLease(r)
 }
 
-// ask implements outgoing.
+// ask implements outgoing. Gossip carries the request only where the direct way does not.
 func (d *daemon) ask(r *record.LeaseRequest) {
+	d.request = r
 	epoch := record.Epoch(d.epoch.Load())
-	d.plane.ask(d.ctx, r, epoch)
-	if d.records.Site() != "" { // others refuse a record of no site
-		d.publish(epoch, r)
-	}
+	d.plane.ask(d.ctx, r, epoch, func() {
+		changed, err := d.records.putRequest(epoch, r)
+		d.spread(r, changed, err)
+	})
 }
 
 // confirm implements outgoing.
@@ -281,6 +297,10 @@ func (d *daemon) barrier(took time.Duration) { d.metrics.barriers.Observe(took.S
 // publish spreads a record of this DPU by gossip.
 func (d *daemon) publish(epoch record.Epoch, r record.Record) {
 	changed, err := d.records.Put(epoch, r)
+	d.spread(r, changed, err)
+}
+
+func (d *daemon) spread(r record.Record, changed bool, err error) {
 	if err != nil {
 		d.log.Error("record could not be published", "err", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,7 @@ import (
 	"dpud/pkg/api/dpudv1"
 	"dpud/pkg/record"
 	"dpud/pkg/table"
+	"dpud/pkg/wire"
 )
 
 func pinIn(t *testing.T) string { return filepath.Join(t.TempDir(), "pin") }
@@ -74,9 +76,12 @@ func TestConfirmationsAreRepeatedUntilAnswered(t *testing.T) {
 }
 
 func TestNothingIsAddedWithoutALease(t *testing.T) {
-	k, c := newMemory(), newFakeController(t)
+	k, c, pin := newMemory(), newFakeController(t), pinIn(t)
 	c.set(func() { c.refuse = "DPU d1 is not in the site" })
-	d := start(t, k, pinIn(t), c.url)
+	if err := saveSite(pin, testSite); err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, k, pin, c.url)
 	d.push(t, testGrant(1, record.Granted, 1), testEntry(1, 1))
 	eventually(t, "refusal is told", func() bool {
 		err := d.ready(t)
@@ -85,9 +90,52 @@ func TestNothingIsAddedWithoutALease(t *testing.T) {
 	if have, _ := k.Read(); len(have) != 0 {
 		t.Errorf("kernel holds %v without a lease", have)
 	}
-	if site, err := loadSite(d.cfg.Pin); err != nil || site != "" {
-		t.Errorf("a refused lease left site %q, %v", site, err)
+}
+
+// Only a lease that answers a dpud's own request makes it join a site: neither what others push, nor a refusal.
+func TestJoinsTheSiteThatAnswers(t *testing.T) {
+	k, c, pin := newMemory(), newFakeController(t), pinIn(t)
+	c.set(func() { c.refuse = "DPU d1 is not in the site" })
+	d := start(t, k, pin, c.url)
+	eventually(t, "refusal is told", func() bool {
+		err := d.ready(t)
+		return err != nil && strings.Contains(err.Error(), "not in the site")
+	})
+	for _, r := range []record.Record{
+		testGrant(1, record.Granted, 1), testEntry(1, 1),
+		&record.Lease{DPU: "d1", Instance: d.instance, Boot: 1, Nonce: 1, Epoch: 1},
+		&record.Lease{DPU: "d1", Instance: "other", Boot: 1, Nonce: 1, Epoch: 1},
+	} {
+		e, err := wire.Seal("site-2", 1, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.client.Push(t.Context(), connect.NewRequest(&dpudv1.PushRequest{Records: []*dpudv1.Envelope{e}}))
+		if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "send them again") {
+			t.Errorf("push of another site's %s: %v", r.Key(), err)
+		}
 	}
+	if err := d.loop.call(t.Context(), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if site, err := loadSite(pin); err != nil || site != "" || d.records.Site() != "" {
+		t.Errorf("site is %q, %q, %v", site, d.records.Site(), err)
+	}
+	c.set(func() { c.refuse = "" })
+	eventually(t, "lease", func() bool { return d.ready(t) == nil })
+	if site, err := loadSite(pin); err != nil || site != testSite {
+		t.Errorf("site is %q, %v", site, err)
+	}
+	d.push(t, testGrant(1, record.Granted, 1), testEntry(1, 1))
+	eventually(t, "programmed", func() bool { return c.has(1, record.Programmed) })
+}
+
+// A controller may take longer to answer than the first request waits, and another may not answer at all.
+func TestSlowController(t *testing.T) {
+	k, slow, silent := newMemory(), newFakeController(t), newFakeController(t)
+	slow.slow, silent.slow = 1500*time.Millisecond, time.Hour
+	d := start(t, k, pinIn(t), silent.url, slow.url)
+	eventually(t, "lease", func() bool { return d.ready(t) == nil })
 }
 
 func TestRestartAdopts(t *testing.T) {

@@ -78,19 +78,47 @@ func (c *gossipController) state(n record.NodeID) record.State {
 }
 
 // With every direct message cut, lease, grant, entry and confirmation all go by gossip; even a dpud that belongs
-// to no site yet gets there.
+// to no site yet gets there, and one that heard of another site first.
 func TestGossipAlone(t *testing.T) {
-	c, k := newGossipController(t), newMemory()
-	c.put(t, testGrant(1, record.Granted, 1), testEntry(1, 1))
-	d := startWith(t, k, pinIn(t), func(cfg *config.Config) {
-		cfg.Gossip = config.Gossip{Bind: "127.0.0.1:0", Seeds: []string{c.Addr().String()}}
-	})
-	eventually(t, "programmed", func() bool { return c.state(1) == record.Programmed })
-	c.put(t, testGrant(1, record.Revoked, 1))
-	eventually(t, "cleared", func() bool { return c.state(1) == record.Cleared })
-	if site, err := loadSite(d.cfg.Pin); err != nil || site != testSite {
-		t.Errorf("site is %q, %v", site, err)
+	for name, controllers := range map[string][]string{"no controllers": nil, "a dead controller": {"unix:///nobody/answers"}} {
+		t.Run(name, func(t *testing.T) {
+			c, k := newGossipController(t), newMemory()
+			c.put(t, testGrant(1, record.Granted, 1), testEntry(1, 1))
+			d := startWith(t, k, pinIn(t), func(cfg *config.Config) {
+				cfg.Gossip = config.Gossip{Bind: "127.0.0.1:0", Seeds: []string{c.Addr().String()}}
+				cfg.Controllers = controllers
+			})
+			e, err := wire.Seal("site-2", 1, testGrant(2, record.Granted, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = d.records.Take(e)
+			eventually(t, "programmed", func() bool { return c.state(1) == record.Programmed })
+			c.put(t, testGrant(1, record.Revoked, 1))
+			eventually(t, "cleared", func() bool { return c.state(1) == record.Cleared })
+			if site, err := loadSite(d.cfg.Pin); err != nil || site != testSite {
+				t.Errorf("site is %q, %v", site, err)
+			}
+		})
 	}
+}
+
+// Gossip carries lease requests only where the direct way fails.
+func TestDirectRequestsStayOffGossip(t *testing.T) {
+	c, k, pin := newFakeController(t), newMemory(), pinIn(t)
+	if err := saveSite(pin, testSite); err != nil {
+		t.Fatal(err)
+	}
+	d := startWith(t, k, pin, func(cfg *config.Config) {
+		cfg.Gossip, cfg.Controllers = config.Gossip{Bind: "127.0.0.1:0"}, []string{c.url}
+	})
+	eventually(t, "lease", func() bool { return d.ready(t) == nil })
+	request := record.Key{Kind: record.KindLeaseRequest, Name: "d1"}
+	if r := d.records.Record(request); r != nil {
+		t.Errorf("gossip carries %+v", r)
+	}
+	c.set(func() { c.down = true })
+	eventually(t, "a request goes by gossip", func() bool { return d.records.Record(request) != nil }) // the next is due in 5 s
 }
 
 // A request of an earlier run that is still about is overtaken, or this run's would be taken for old news.

@@ -147,6 +147,7 @@ type fakeController struct {
 	calls     int // of Confirm
 	down      bool
 	refuse    string
+	slow      time.Duration // to grant a lease
 }
 
 // newFakeController serves on a unix socket.
@@ -169,12 +170,17 @@ func newFakeController(t *testing.T) *fakeController {
 
 var errDown = connect.NewError(connect.CodeUnavailable, errors.New("down, as the test wants it"))
 
-func (f *fakeController) Lease(_ context.Context, req *connect.Request[dpudv1.LeaseCall]) (*connect.Response[dpudv1.LeaseAnswer], error) {
+func (f *fakeController) Lease(ctx context.Context, req *connect.Request[dpudv1.LeaseCall]) (*connect.Response[dpudv1.LeaseAnswer], error) {
 	r, err := wire.Open("", req.Msg.GetRequest())
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	q := r.(*record.LeaseRequest)
+	select {
+	case <-time.After(f.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
@@ -301,10 +307,15 @@ func (r *running) pushOf(t *testing.T, site record.SiteID, recs ...record.Record
 		}
 		req.Records = append(req.Records, e)
 	}
-	res, err := r.client.Push(t.Context(), connect.NewRequest(req))
-	if err != nil {
-		t.Fatalf("push: %v", err)
-	}
+	var res *connect.Response[dpudv1.PushResponse]
+	eventually(t, "push is answered", func() (ok bool) {
+		var err error
+		res, err = r.client.Push(t.Context(), connect.NewRequest(req))
+		if err != nil && connect.CodeOf(err) != connect.CodeUnavailable { // as before a site is joined
+			t.Fatalf("push: %v", err)
+		}
+		return err == nil
+	})
 	return res.Msg
 }
 

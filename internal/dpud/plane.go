@@ -28,9 +28,10 @@ type plane struct {
 	next        atomic.Int64 // index of the controller to try first
 	replica     *records
 	log         *slog.Logger
-	answer      func(*dpudv1.Envelope)       // a lease request was answered
+	answer      func(*dpudv1.Envelope) error // a lease request was answered; an error means: with nothing for us
 	answered    func([]*record.Confirmation) // confirmations are durable
-	lease       struct{ cancel func() }      // of the request under way; owned by the caller of ask
+	giveUp      func()                       // the request under way; owned by the caller of ask
+	quiet       atomic.Bool                  // the newest lease request is not answered
 	said        atomic.Pointer[string]       // last failure that was logged
 	mu          sync.Mutex                   // of unanswered
 	unanswered  []*record.Confirmation       // to be sent
@@ -45,6 +46,8 @@ type controller struct {
 const (
 	// confirmTimeout bounds one call that tells confirmations; the controller answers once they are durable.
 	confirmTimeout = 3 * time.Second
+	// nextAfter is how long one controller alone is asked for a lease.
+	nextAfter = 250 * time.Millisecond
 	// Backoff between failed calls.
 	backoffMin = 50 * time.Millisecond
 	backoffMax = 5 * time.Second
@@ -54,7 +57,7 @@ const (
 
 func newPlane(urls []string, replica *records, log *slog.Logger) *plane {
 	p := &plane{replica: replica, log: log, wake: make(chan struct{}, 1)}
-	p.lease.cancel = func() {}
+	p.giveUp = func() {}
 	plain := connect.WithAcceptCompression("gzip", nil, nil) // costs more than it saves here
 	for _, u := range urls {
 		client, base := dial(u)
@@ -91,9 +94,7 @@ func (p *plane) each(ctx context.Context, call func(controller) error) error {
 		c := p.controllers[first%int64(len(p.controllers))]
 		err := call(c)
 		if err == nil {
-			if text := p.said.Swap(nil); text != nil {
-				p.log.Info("controller answers", "controller", c.url)
-			}
+			p.succeeded(c)
 			return nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", c.url, err))
@@ -105,11 +106,20 @@ func (p *plane) each(ctx context.Context, call func(controller) error) error {
 	return errors.Join(errs...)
 }
 
-var errNoControllers = errors.New("no controllers are configured")
+var (
+	errNoControllers = errors.New("no controllers are configured")
+	errUnanswered    = errors.New("no controller has answered yet")
+)
+
+func (p *plane) succeeded(c controller) {
+	if text := p.said.Swap(nil); text != nil {
+		p.log.Info("controller answers", "controller", c.url)
+	}
+}
 
 // failed logs that no controller answers, once until one does.
 func (p *plane) failed(what string, err error) {
-	if errors.Is(err, errNoControllers) || errors.Is(err, context.Canceled) {
+	if len(p.controllers) == 0 || errors.Is(err, context.Canceled) {
 		return
 	}
 	text := what + ": " + err.Error()
@@ -119,24 +129,82 @@ func (p *plane) failed(what string, err error) {
 }
 
 // ask sends a lease request; an earlier one that is still under way is given up, as its answer would be dropped.
-func (p *plane) ask(ctx context.Context, r *record.LeaseRequest, epoch record.Epoch) {
-	p.lease.cancel()
-	ctx, p.lease.cancel = context.WithTimeout(ctx, agent.AskEvery)
+// elsewhere is called, once, when the direct way may not do: it failed, took AskEvery, or left the earlier request
+// unanswered.
+func (p *plane) ask(ctx context.Context, r *record.LeaseRequest, epoch record.Epoch, elsewhere func()) {
+	p.giveUp()
+	ctx, p.giveUp = context.WithTimeout(ctx, agent.AskAtMost)
+	elsewhere = sync.OnceFunc(elsewhere)
+	if p.quiet.Swap(true) {
+		p.failed("lease", errUnanswered)
+		elsewhere()
+	}
 	go func() {
+		late := time.AfterFunc(agent.AskEvery, elsewhere)
+		defer late.Stop()
 		e, err := wire.Seal(p.replica.Site(), epoch, r)
 		if err == nil {
-			err = p.each(ctx, func(c controller) error {
+			err = p.first(ctx, func(ctx context.Context, c controller) error {
 				a, err := c.client.Lease(ctx, connect.NewRequest(&dpudv1.LeaseCall{Request: e}))
-				if err == nil {
-					p.answer(a.Msg.GetLease())
+				if err != nil {
+					return err
 				}
-				return err
+				return p.answer(a.Msg.GetLease())
 			})
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+			p.quiet.Store(false)
+		case !errors.Is(ctx.Err(), context.Canceled):
 			p.failed("lease", err)
+			elsewhere()
 		}
 	}()
+}
+
+// first calls the controllers side by side, each nextAfter the one before or as soon as that failed, and returns
+// when one succeeds, with nil, or when all have failed. A slow one thus has time until ctx ends, whoever else is
+// asked.
+func (p *plane) first(ctx context.Context, call func(context.Context, controller) error) error {
+	if len(p.controllers) == 0 {
+		return errNoControllers
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		index int64
+		err   error
+	}
+	results := make(chan result, len(p.controllers))
+	index := p.next.Load()
+	begun := 0
+	begin := func() {
+		if begun == len(p.controllers) {
+			return
+		}
+		i := (index + int64(begun)) % int64(len(p.controllers))
+		begun++
+		go func() { results <- result{i, call(ctx, p.controllers[i])} }()
+	}
+	begin()
+	next := time.NewTicker(nextAfter)
+	defer next.Stop()
+	var errs []error
+	for len(errs) < len(p.controllers) {
+		select {
+		case <-next.C:
+			begin()
+		case r := <-results:
+			if r.err == nil {
+				p.next.CompareAndSwap(index, r.index)
+				p.succeeded(p.controllers[r.index])
+				return nil
+			}
+			errs = append(errs, fmt.Errorf("%s: %w", p.controllers[r.index].url, r.err))
+			begin()
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // confirm replaces what is to be told.

@@ -22,11 +22,13 @@ type service struct{ *daemon }
 
 var _ dpudv1connect.DPUServiceHandler = service{}
 
-// Push answers once the loop has heard the records.
+// Push answers once the loop has heard the records. Before a site is joined it fails, so that it is repeated.
 func (s service) Push(ctx context.Context, req *connect.Request[dpudv1.PushRequest]) (*connect.Response[dpudv1.PushResponse], error) {
 	res := &dpudv1.PushResponse{Instance: s.instance}
 	for _, e := range req.Msg.GetRecords() {
-		if _, err := s.records.Take(e); err != nil {
+		if _, err := s.records.Take(e); errors.Is(err, errNoSite) {
+			return nil, connect.NewError(connect.CodeUnavailable, err)
+		} else if err != nil {
 			res.Refused = append(res.Refused, err.Error())
 		}
 	}

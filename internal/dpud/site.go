@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -41,26 +42,90 @@ func saveSite(pin string, id record.SiteID) error {
 }
 
 // records is the replica of dpud: it takes records of one site and counts those that it refuses. A dpud that
-// belongs to no site yet takes the site of the first record.
+// belongs to no site yet refuses all, and looks at leases alone: only an answer to its own request makes it join.
 type records struct {
 	*wire.Replica
 	log *slog.Logger
+	// early is told of leases and lease requests that come in before a site is joined.
+	early func(record.SiteID, record.Record)
 
 	siteMu         sync.Mutex
-	otherSite      record.SiteID // last one that was refused, and said so
+	joined         bool            // the replica's site is this dpud's, for good
+	offered        []record.SiteID // sites heard of before that, the newest last
+	turn           int             // of offered
+	otherSite      record.SiteID   // last one that was refused, and said so
 	refusedSite    atomic.Uint64
 	refusedContent atomic.Uint64
 }
 
+// maxOffered bounds the sites that are remembered until one is joined; a pool has one, or two by mistake.
+const maxOffered = 8
+
+var errNoSite = errors.New("this DPU belongs to no site yet: it takes records once a controller has answered its lease request; send them again")
+
+// Site returns the site that this dpud belongs to, or "".
+func (r *records) Site() record.SiteID {
+	r.siteMu.Lock()
+	defer r.siteMu.Unlock()
+	if !r.joined {
+		return ""
+	}
+	return r.Replica.Site()
+}
+
+// join fixes the site.
+func (r *records) join(site record.SiteID) {
+	r.siteMu.Lock()
+	defer r.siteMu.Unlock()
+	r.SetSite(site)
+	r.joined = true
+}
+
+// putRequest keeps a lease request for gossip. Before a site is joined it is sealed for one that was heard of,
+// each in turn, as others refuse a record of no site; while none was, it is not kept.
+func (r *records) putRequest(epoch record.Epoch, q *record.LeaseRequest) (changed bool, err error) {
+	r.siteMu.Lock()
+	defer r.siteMu.Unlock()
+	if !r.joined {
+		if len(r.offered) == 0 {
+			return false, nil
+		}
+		r.SetSite(r.offered[r.turn%len(r.offered)])
+		r.turn++
+	}
+	return r.Put(epoch, q)
+}
+
 // Take opens an envelope and stores its record if it is newer.
 func (r *records) Take(e *dpudv1.Envelope) (changed bool, err error) {
-	r.siteMu.Lock()
-	if r.Site() == "" && e.GetSiteId() != "" {
-		r.SetSite(record.SiteID(e.GetSiteId()))
+	if r.Site() == "" {
+		return false, r.consider(e)
 	}
-	r.siteMu.Unlock()
 	changed, err = r.Replica.Take(e)
 	return changed, r.refuse(e, err)
+}
+
+// consider looks at a record that comes in before a site is joined, and refuses it: it will be sent again.
+func (r *records) consider(e *dpudv1.Envelope) error {
+	rec, err := wire.Open("", e)
+	site := record.SiteID(e.GetSiteId())
+	if err == nil && site == "" {
+		err = errors.New("open record: it is of no site")
+	}
+	if err != nil {
+		return r.refuse(e, err)
+	}
+	r.siteMu.Lock()
+	if !slices.Contains(r.offered, site) {
+		r.offered = append(r.offered, site)
+		r.offered = r.offered[max(0, len(r.offered)-maxOffered):]
+	}
+	r.siteMu.Unlock()
+	switch rec.(type) {
+	case *record.Lease, *record.LeaseRequest:
+		r.early(site, rec)
+	}
+	return errNoSite
 }
 
 // Merge takes an encoded envelope from gossip.
