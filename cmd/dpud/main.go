@@ -26,9 +26,15 @@ func main() {
 	defer stop()
 	if err := newApp(os.Stdout, os.Stderr).RunContext(ctx, os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "dpud:", err)
+		if errors.As(err, new(usageError)) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
+
+// usageError is a command line that asks for nothing that dpud does.
+type usageError struct{ error }
 
 func newApp(stdout, stderr io.Writer) *cli.App {
 	return &cli.App{
@@ -39,7 +45,13 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		HideVersion:     true,
 		HideHelpCommand: true,
 		ExitErrHandler:  func(*cli.Context, error) {}, // main prints it
-		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return err },
+		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
+		Action: func(c *cli.Context) error { // no command of that name, or none at all
+			if word := c.Args().First(); word != "" {
+				return usageError{fmt.Errorf("there is no command %q. %s `dpud --help` lists them all", word, cli.SuggestCommand(c.App.Commands, word))}
+			}
+			return cli.ShowAppHelp(c)
+		},
 		Commands: []*cli.Command{
 			{
 				Name:      "run",

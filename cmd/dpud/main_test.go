@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,5 +77,16 @@ func TestUsageErrors(t *testing.T) {
 	}
 	if err := newApp(&out, &out).Run([]string{"dpud", "unload", "--name", "d1", "--log-format", "xml"}); err == nil || !strings.Contains(err.Error(), "--log-format") {
 		t.Errorf("an unknown log format: %v", err)
+	}
+}
+
+func TestUnknownCommand(t *testing.T) {
+	var out bytes.Buffer
+	err := newApp(&out, &out).Run([]string{"dpud", "unlod", "--pin", "/sys/fs/bpf/dpud/d1"})
+	if !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), `"unload"`) {
+		t.Errorf("dpud unlod: %v", err)
+	}
+	if err := newApp(&out, &out).Run([]string{"dpud"}); err != nil || !strings.Contains(out.String(), "unload") {
+		t.Errorf("dpud: %v\n%s", err, out.String())
 	}
 }
