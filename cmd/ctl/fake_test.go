@@ -50,12 +50,12 @@ func newFakeController(socket string) *fakeController {
 			Id: uint32(i + 1), Name: fmt.Sprintf("n%d", i+1), Rack: "r1", Mac: fmt.Sprintf("02:00:00:00:00:%02d", i+1),
 			Addresses: []string{fmt.Sprintf("10.0.0.%d", i+1), fmt.Sprintf("2001:db8::%d", i+1)},
 			Ports:     []*dpudv1.NodePort{{Dpu: "d1", Port: fmt.Sprintf("n%d", i+1)}, {Dpu: "d2", Port: "uplink0", Vlan: uint32(i)}},
-			Phase:     dpudv1.Phase_PHASE_FREE, Next: "assign it",
+			Phase:     dpudv1.Phase_PHASE_FREE, Next: fmt.Sprintf("free; `ctl assign n%d TENANT` gives it to a tenant", i+1),
 		})
 	}
 	n2 := f.nodes[1]
 	n2.Phase, n2.Generation, n2.Epoch, n2.Revision, n2.Tenant, n2.Since = dpudv1.Phase_PHASE_GRANTED, 2, 1, 3, "t2", ago(26*time.Hour)
-	n2.Dpus, n2.Next = []*dpudv1.DPUProof{proof("d1", dpudv1.State_STATE_PROGRAMMED, 2), proof("d2", dpudv1.State_STATE_PROGRAMMED, 2)}, "nothing: it is in use"
+	n2.Dpus, n2.Next = []*dpudv1.DPUProof{proof("d1", dpudv1.State_STATE_PROGRAMMED, 2), proof("d2", dpudv1.State_STATE_PROGRAMMED, 2)}, "programmed; `ctl reclaim n2` takes it back"
 	return f
 }
 
@@ -142,6 +142,28 @@ func (f *fakeController) node(name string) (*dpudv1.NodeStatus, error) {
 	return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("node %q is not in the site; see `ctl get nodes`", name))
 }
 
+// next is the controller's sentence of what happens or what to do now.
+func next(n *dpudv1.NodeStatus) string {
+	seen := map[string]string{
+		"d1": "d1 last asked for a lease 2s ago",
+		"d2": "d2 last asked for a lease 10m0s ago: check that dpud runs there; the node stays as it is until it answers",
+	}
+	var facts []string
+	for _, d := range n.GetWaitingFor() {
+		facts = append(facts, seen[d])
+	}
+	state := "programmed"
+	switch {
+	case n.GetPhase() == dpudv1.Phase_PHASE_FREE:
+		return fmt.Sprintf("free; `ctl assign %s TENANT` gives it to a tenant", n.GetName())
+	case n.GetPhase() == dpudv1.Phase_PHASE_REVOKED:
+		state = "cleared"
+	case len(facts) == 0:
+		return fmt.Sprintf("programmed; `ctl reclaim %s` takes it back", n.GetName())
+	}
+	return fmt.Sprintf("waiting for %s to confirm %s; %s", strings.Join(n.GetWaitingFor(), ", "), state, strings.Join(facts, "; "))
+}
+
 // confirm lets the first DPU that is waited for and not held confirm, and says whether there was one.
 func (f *fakeController) confirm(n *dpudv1.NodeStatus) bool {
 	for i, d := range n.GetWaitingFor() {
@@ -156,8 +178,9 @@ func (f *fakeController) confirm(n *dpudv1.NodeStatus) bool {
 		n.Dpus = slices.DeleteFunc(slices.Clone(n.GetDpus()), func(p *dpudv1.DPUProof) bool { return p.GetDpu() == d })
 		n.Dpus = append(n.Dpus, proof(d, state, n.GetGeneration()))
 		if len(n.GetWaitingFor()) == 0 && state == dpudv1.State_STATE_CLEARED {
-			n.Phase, n.Tenant, n.Next = dpudv1.Phase_PHASE_FREE, "", "assign it"
+			n.Phase, n.Tenant = dpudv1.Phase_PHASE_FREE, ""
 		}
+		n.Next = next(n)
 		f.change()
 		return true
 	}
@@ -216,7 +239,8 @@ func (f *fakeController) Assign(_ context.Context, r *connect.Request[dpudv1.Ass
 	case n.GetPhase() == dpudv1.Phase_PHASE_FREE:
 		n.Phase, n.Tenant, n.Epoch, n.Revision, n.Since = dpudv1.Phase_PHASE_GRANTED, r.Msg.GetTenant(), 1, n.GetRevision()+1, ago(3*time.Second)
 		n.Generation++
-		n.WaitingFor, n.Next = []string{"d1", "d2"}, "nothing: the DPUs are programming it"
+		n.WaitingFor = []string{"d1", "d2"}
+		n.Next = next(n)
 		f.change()
 	}
 	return connect.NewResponse(&dpudv1.AssignResponse{Node: proto.CloneOf(n)}), nil
@@ -233,7 +257,7 @@ func (f *fakeController) Reclaim(_ context.Context, r *connect.Request[dpudv1.Re
 	if n.GetPhase() == dpudv1.Phase_PHASE_GRANTED {
 		n.Phase, n.Since, n.WaitingFor = dpudv1.Phase_PHASE_REVOKED, ago(3*time.Second), []string{"d1", "d2"}
 		n.Revision++
-		n.Next = "wait for the DPUs; if one is dead, repair it: it clears the node as soon as it is back"
+		n.Next = next(n)
 		f.change()
 	}
 	return connect.NewResponse(&dpudv1.ReclaimResponse{Node: proto.CloneOf(n)}), nil

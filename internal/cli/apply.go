@@ -17,6 +17,8 @@ func (a *app) applyCommand() *cli.Command {
 	return leaf(&cli.Command{
 		Name:  "apply",
 		Usage: "make the site what a site file says",
+
+		UsageText: "ctl apply -f FILE [--dry-run] [--rename]",
 		Description: "All or nothing: when anything is wrong with the file, every error is printed and nothing changes.\n" +
 			"Applying a file twice changes nothing. Nodes that are assigned can't be changed or removed.",
 		Flags: []cli.Flag{

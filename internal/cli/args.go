@@ -103,7 +103,7 @@ func (p *place) flag(word string) error {
 	for i := len(p.commands) - 1; i >= 0; i-- {
 		flags = append(flags, p.commands[i].flags...)
 	}
-	return usagef("%s: unknown flag %s%s; `%s --help` lists the flags", p.name(), dashed(name), didYouMean(cli.SuggestFlag(flags, name, true)), p.name())
+	return usagef("%s: unknown flag %s%s; `%s --help` lists the flags", p.name(), dashed(name), didYouMean(name, cli.SuggestFlag(flags, name, true)), p.name())
 }
 
 func (p *place) unknownCommand(word string) error {
@@ -112,14 +112,37 @@ func (p *place) unknownCommand(word string) error {
 	if s := cli.SuggestCommand(last.children, word); s != "" {
 		best = strings.Trim(strings.TrimPrefix(strings.TrimSuffix(s, "?"), "Did you mean "), `"`)
 	}
-	return usagef("%s: unknown command %q%s; `%s --help` lists the commands", p.name(), word, didYouMean(best), p.name())
+	return usagef("%s: unknown command %q%s; `%s --help` lists the commands", p.name(), word, didYouMean(word, best), p.name())
 }
 
-func didYouMean(word string) string {
-	if strings.Trim(word, "-") == "" {
+// didYouMean proposes the nearest name if it is near: one that word begins, or that differs in a third of it at most.
+func didYouMean(word, nearest string) string {
+	name := strings.TrimLeft(nearest, "-")
+	if name == "" || (!strings.HasPrefix(name, word) && 3*distance(word, name) > len(word)+1) {
 		return ""
 	}
-	return fmt.Sprintf(", did you mean %s?", word)
+	return fmt.Sprintf(", did you mean %s?", nearest)
+}
+
+// distance is the number of bytes to insert, delete or replace to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // name is the command as typed: "ctl get nodes".
@@ -163,13 +186,17 @@ func dashed(name string) string {
 
 // checkArgs compares a command's arguments with the words of its usage; one in brackets may be left out.
 func checkArgs(c *cli.Command, got, want []string) error {
+	usage := c.UsageText
+	if usage == "" {
+		usage = c.HelpName + " " + joinWords(want)
+	}
 	for i, w := range want {
 		if i >= len(got) && !strings.HasPrefix(w, "[") {
-			return usagef("%s: %s is missing; usage: %s %s", c.HelpName, w, c.HelpName, joinWords(want))
+			return usagef("%s: %s is missing; usage: %s", c.HelpName, w, usage)
 		}
 	}
 	if len(got) > len(want) {
-		return usagef("%s: %q is one argument too many; usage: %s %s", c.HelpName, got[len(want)], c.HelpName, joinWords(want))
+		return usagef("%s: %q is one argument too many; usage: %s", c.HelpName, got[len(want)], usage)
 	}
 	return nil
 }

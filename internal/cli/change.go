@@ -80,13 +80,24 @@ func (a *app) change(c *cli.Context, w wait, request func(context.Context, *clie
 	end := w.start
 	if !c.Bool("no-wait") {
 		if end, err = a.follow(ctx, cl, w); err != nil {
-			return err
+			return a.standing(c, end, err)
 		}
 	}
 	return a.print(c, end, func(out io.Writer) error {
 		_, err := fmt.Fprintln(out, w.result(end))
 		return err
 	})
+}
+
+// standing prints, for programs, the node of a request that stands though the wait for it is over.
+func (a *app) standing(c *cli.Context, n nodeView, err error) error {
+	if exitCode(err) != exitTimeout || c.String("output") == "table" {
+		return err
+	}
+	if failed := a.print(c, n, nil); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // result says what the request has changed so far.
