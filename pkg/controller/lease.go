@@ -20,13 +20,24 @@ func refusal(err error) bool {
 	return errors.Is(err, management.ErrNotFound) || errors.Is(err, management.ErrPrecondition) || errors.Is(err, management.ErrInvalid)
 }
 
+// reason is a refusal's text without its kind, which stands behind each line.
+func reason(err error) string {
+	text := err.Error()
+	for _, kind := range []error{management.ErrNotFound, management.ErrPrecondition, management.ErrInvalid} {
+		text = strings.TrimSuffix(strings.ReplaceAll(text, ": "+kind.Error()+"\n", "\n"), ": "+kind.Error())
+	}
+	return text
+}
+
 // lease answers a request: it registers the boot if needed, then reads the grants linearizably, and only then
 // answers. A request that comes twice is answered anew. A refusal is a lease too; an error means no answer.
 func (c *Controller) lease(ctx context.Context, req *record.LeaseRequest) (*record.Lease, error) {
 	err := c.plane.do(ctx, func(core *management.Core) (management.Txn, error) { return core.Register(req) })
 	if refusal(err) {
 		c.refuseLease(req, err)
-		c.answered(req)
+		if !errors.Is(err, management.ErrNotFound) { // names that anybody can make up are not kept
+			c.answered(req)
+		}
 		return management.Refuse(req, err.Error()), nil
 	}
 	if err != nil {
@@ -49,7 +60,7 @@ func (c *Controller) lease(ctx context.Context, req *record.LeaseRequest) (*reco
 // refuseLease makes a refusal visible.
 func (c *Controller) refuseLease(req *record.LeaseRequest, why error) {
 	c.metrics.refused.WithLabelValues(c.dpuLabel(req.DPU)).Inc()
-	if c.troubles.refuseLease(req.DPU, req.Instance, why.Error(), time.Now()) {
+	if c.troubles.refuseLease(req.DPU, req.Instance, reason(why), time.Now()) {
 		c.log.Warn("lease refused", "dpu", req.DPU, "why", why)
 	}
 }
@@ -109,7 +120,7 @@ func (c *Controller) confirm(ctx context.Context, confirmations []*record.Confir
 	}
 	d := confirmations[0].DPU // all are of the DPU that sent them
 	c.metrics.unconfirmed.WithLabelValues(c.dpuLabel(d)).Add(float64(bad))
-	why, _, _ := strings.Cut(err.Error(), "\n")
+	why, _, _ := strings.Cut(reason(err), "\n")
 	if c.troubles.refuseConfirmation(d, why, time.Now()) {
 		c.log.Warn("confirmations refused", "dpu", d, "refused", bad, "of", len(confirmations), "first", why)
 	}

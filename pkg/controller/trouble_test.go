@@ -132,6 +132,9 @@ func TestBadConfirmation(t *testing.T) {
 	if got := w.dpuStatus("d1").GetError(); !strings.HasPrefix(got, `confirmation refused 0s ago: confirm node 2: DPU "d1" has no boot 9`) {
 		t.Errorf("status %q", got)
 	}
+	if got := w.dpuStatus("d1").GetError(); strings.HasSuffix(got, ": refused") {
+		t.Errorf("status %q", got)
+	}
 	if err := w.c.confirm(t.Context(), []*record.Confirmation{bad}); !refusal(err) {
 		t.Errorf("nothing but a bad one: %v", err)
 	}
