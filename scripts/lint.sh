@@ -4,12 +4,16 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 status=0
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
+# Any output of a check is a finding; what it says on standard error, downloads for example, is only shown with one.
 check() {
 	local name=$1
 	shift
 	local out
-	if ! out=$("$@" 2>&1) || [[ -n $out && $name != vet ]]; then
+	if ! out=$("$@" 2>"$errors") || [[ -n $out ]]; then
 		printf '%s:\n%s\n' "$name" "$out" >&2
+		cat "$errors" >&2
 		status=1
 	fi
 }
