@@ -58,6 +58,7 @@ int dpud_egress(struct __sk_buff *skb)
 	struct packet p = {
 		.hook = HOOK_EGRESS,
 		.ifindex = skb->ifindex,
+		.origin = skb->ingress_ifindex,
 		.length = skb->len,
 	};
 
@@ -71,7 +72,7 @@ int dpud_egress(struct __sk_buff *skb)
 	if (skb->vlan_present)
 		add_tag(&p, skb->vlan_proto, skb->vlan_tci);
 	if (s->mode != MODE_OFF)
-		reason = judge(&p, s, &destination);
+		reason = is_own(&p) ? PASSED_LOCAL : judge(&p, s, &destination);
 	count(&p, reason);
 	return may_pass(s, reason) ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }

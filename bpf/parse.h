@@ -42,6 +42,7 @@ struct packet {
 	enum hook hook;
 	enum port_role role;
 	__u32 ifindex;
+	__u32 origin;	  /* at egress: the port that it came in on, 0 if the DPU made it */
 	__u32 length;	  /* of the whole frame, in bytes */
 	__u32 payload;	  /* bytes of it behind the Ethernet and VLAN headers */
 	__be16 proto;	  /* behind the tags */
@@ -49,7 +50,7 @@ struct packet {
 	__u32 tags;	  /* VLAN tags, one kept beside the frame included */
 	bool service_tag; /* one of them is 802.1ad */
 	bool tag_inside;  /* the tag is in the frame, behind the MAC addresses */
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
 static __always_inline void *peek(const struct cursor *c, __u32 size)

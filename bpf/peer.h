@@ -131,13 +131,38 @@ static __always_inline bool is_here(const struct packet *p, const struct peer *n
 	return node->ifindex == p->ifindex && node->vlan == p->vlan;
 }
 
+static __always_inline enum port_role role_of(__u32 ifindex)
+{
+	struct port_key key = {.ifindex = ifindex};
+	struct port *port = bpf_map_lookup_elem(&ports, &key);
+
+	return port ? port->role : 0;
+}
+
+/* What leaves on an uplink and came in on no node's port: the DPU's own. */
+static __always_inline bool is_own(const struct packet *p)
+{
+	return role_of(p->ifindex) == PORT_UPLINK && role_of(p->origin) != PORT_NODE;
+}
+
+/*
+ * Not every frame of a port has met XDP: native XDP of veth is skipped by bpf_redirect_peer and while the port goes
+ * down, generic XDP by what was redirected before. So the port that it came in on is compared again.
+ */
+static __always_inline enum drop_reason check_origin(const struct packet *p, const struct peer *source)
+{
+	if (source->node)
+		return source->ifindex == p->origin ? PASSED : DROP_SOURCE_SPOOFED;
+	return role_of(p->origin) == PORT_UPLINK ? PASSED : DROP_SOURCE_SPOOFED;
+}
+
 static __always_inline enum drop_reason check_source(const struct packet *p, const struct peer *source)
 {
 	if (!same_mac(source->mac, p->eth->h_source))
 		return DROP_SOURCE_SPOOFED;
 	if (p->hook == HOOK_EGRESS) {
 		/* What leaves towards a node can't have come from there. */
-		return source->node && is_here(p, source) ? DROP_HAIRPIN : PASSED;
+		return source->node && is_here(p, source) ? DROP_HAIRPIN : check_origin(p, source);
 	}
 	if (source->node)
 		return is_here(p, source) ? PASSED : DROP_SOURCE_SPOOFED;
@@ -146,8 +171,11 @@ static __always_inline enum drop_reason check_source(const struct packet *p, con
 
 static __always_inline enum drop_reason check_destination(const struct packet *p, const struct peer *destination)
 {
-	if (p->hook == HOOK_EGRESS)
-		return destination->node && is_here(p, destination) ? PASSED : DROP_EGRESS_PORT;
+	if (p->hook == HOOK_EGRESS) {
+		if (!destination->node)
+			return p->role == PORT_UPLINK && p->vlan == 0 ? PASSED : DROP_EGRESS_PORT;
+		return is_here(p, destination) ? PASSED : DROP_EGRESS_PORT;
+	}
 	/* Neighbours on one wire reach each other without us; sending a frame back would duplicate it. */
 	if (destination->node)
 		return is_here(p, destination) ? DROP_HAIRPIN : PASSED;

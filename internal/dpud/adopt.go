@@ -153,5 +153,5 @@ type guard struct {
 // Runs says whether a link is guarded already, by a run before this one perhaps.
 func (g guard) Runs(ifindex int, role maps.Role) bool {
 	l, err := netlink.LinkByIndex(ifindex)
-	return err == nil && g.ingress(l) && (role != maps.RoleNode || g.egress(l))
+	return err == nil && g.ingress(l) && g.egress(l)
 }

@@ -26,14 +26,14 @@ type Attachment struct {
 	Name    string
 	Role    Role
 	XDPMode string // "native", or "generic" if the driver has no XDP
-	Egress  string // "tcx" or "clsact" on a node's port, "" on an uplink
+	Egress  string // "tcx" or "clsact"
 	ProgID  ebpf.ProgramID
 	// Notes say, one sentence each, what an operator should know: why not native, what was changed on the port.
 	Notes []string
 }
 
-// Attach guards a port: it tells the programs its role, attaches XDP (native if the driver can) and, if it
-// faces nodes, the egress check. What an earlier run has attached is replaced in place, without a gap; a port
+// Attach guards a port: it tells the programs its role, attaches XDP (native if the driver can) and
+// the egress check. What an earlier run has attached is replaced in place, without a gap; a port
 // that was attached before is brought to the given role. On an error the port may be guarded in part: call
 // again.
 func (d *Datapath) Attach(iface Iface, role Role) (Attachment, error) {
@@ -49,11 +49,7 @@ func (d *Datapath) Attach(iface Iface, role Role) (Attachment, error) {
 		err = d.attachIngress(iface, &a) // first: it fails where another XDP program is, and leaves nothing behind
 	}
 	if err == nil {
-		if role == RoleNode {
-			a.Egress, err = d.attachEgress(iface)
-		} else {
-			err = d.detachEgress(iface.Index)
-		}
+		a.Egress, err = d.attachEgress(iface)
 	}
 	if err == nil {
 		err = d.check(a)

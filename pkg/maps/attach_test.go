@@ -107,7 +107,7 @@ func TestAttach(t *testing.T) {
 		}
 		for _, want := range []Attachment{
 			{Ifindex: port.Index, Name: "port", Role: RoleNode, XDPMode: "native", Egress: egress, ProgID: ingress},
-			{Ifindex: uplink.Index, Name: "uplink", Role: RoleUplink, XDPMode: "native", ProgID: ingress},
+			{Ifindex: uplink.Index, Name: "uplink", Role: RoleUplink, XDPMode: "native", Egress: egress, ProgID: ingress},
 		} {
 			got := attach(t, d, Iface{want.Ifindex, want.Name}, want.Role)
 			got.Notes = nil

@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Check asks the kernel whether a port that was attached still runs exactly our programs: XDP, and, if it faces
-// nodes, the egress check before every other program; and whether the programs still know its role. An error that
+// Check asks the kernel whether a port that was attached still runs exactly our programs: XDP, and the
+// egress check before every other program; and whether the programs still know its role. An error that
 // wraps ErrUnguarded says what is wrong; [Datapath.Attach] repairs it. The mode is another question
 // ([Tables.Mode]).
 func (d *Datapath) Check(ifindex int) error {

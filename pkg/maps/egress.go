@@ -120,11 +120,6 @@ func egressFilters(ifindex int) ([]netlink.Filter, error) {
 	return filters, nil
 }
 
-// detachEgress removes the egress check in either form.
-func (d *Datapath) detachEgress(ifindex int) error {
-	return errors.Join(removeLink(d.linkPath(datapathProgDpudEgress, ifindex)), removeFilter(ifindex, d.Tables))
-}
-
 // removeFilter removes the port's clsact filter if its program uses these maps, and clsact if nothing else is in it.
 func removeFilter(ifindex int, t *Tables) error {
 	filters, err := egressFilters(ifindex)

@@ -206,6 +206,39 @@ func TestUnknownPort(t *testing.T) {
 	judge(t, d, "egress", []verdictCase{{"out", udp4(n2, n1), "unknown_port", nil}})
 }
 
+// A frame may reach the bridge past XDP: redirected behind it, or while its port goes down. At the egress its source
+// must have come in on its own port, whatever its addresses say.
+func TestEgressAsksWhereAFrameCameIn(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		role   Role
+		frame  []byte
+		origin int
+		pass   bool
+	}{
+		{"to a node, from the sender's port", RoleNode, udp4(n2, n1), 2, true},
+		{"to a node, from another node's port", RoleNode, udp4(n2, n1), 3, false},
+		{"to a node, from the uplink", RoleNode, udp4(n2, n1), uplinkPort, false},
+		{"to a node, from a link that is no port", RoleNode, udp4(n2, n1), 77, false},
+		{"to a node, from the DPU", RoleNode, udp4(n2, n1), 0, false},
+		{"to a node, of a service, from the uplink", RoleNode, udp4(service, n1), uplinkPort, true},
+		{"to a node, of a service, from a node's port", RoleNode, udp4(service, n1), 3, false},
+		{"out, from the sender's port", RoleUplink, udp4(n2, n1), 2, true},
+		{"out, from another node's port", RoleUplink, udp4(n2, n1), 3, false},
+		{"out, to another tenant", RoleUplink, udp4(n3, n1), 3, false},
+		{"out, to a service", RoleUplink, udp4(n2, service), 2, true},
+		{"out, to nobody known", RoleUplink, udp4(n2, unknown), 2, false},
+		{"out, the DPU's own", RoleUplink, udp4(dpu, peer), 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := makeRack(t, c.role)
+			if passed, _ := runFrom(t, d, "egress", c.frame, c.origin); passed != c.pass {
+				t.Errorf("passed: %t, want %t", passed, c.pass)
+			}
+		})
+	}
+}
+
 // With empty maps nothing passes, on any role of port.
 func TestEmptyMaps(t *testing.T) {
 	frames := map[string][]byte{
@@ -217,6 +250,10 @@ func TestEmptyMaps(t *testing.T) {
 		d := loadTest(t)
 		if role != 0 {
 			if err := d.SetPort(here, role); err != nil {
+				t.Fatal(err)
+			}
+			// Where frames come in that leave here: what leaves an uplink otherwise is the DPU's own.
+			if err := d.SetPort(uplinkPort, RoleNode); err != nil {
 				t.Fatal(err)
 			}
 		}

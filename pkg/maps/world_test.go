@@ -2,6 +2,7 @@ package maps
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -18,6 +19,9 @@ import (
 
 // here is the port on which BPF_PROG_TEST_RUN lets packets in: loopback's index in any network namespace.
 const here = 1
+
+// uplinkPort is the rack's uplink.
+const uplinkPort = 9
 
 // station is one end of a packet.
 type station struct {
@@ -201,11 +205,22 @@ func judge(t *testing.T, d *Datapath, hook string, cases []verdictCase) {
 // run sends one frame through a program, and says whether it passed and what came out.
 func run(t testing.TB, d *Datapath, hook string, frame []byte) (bool, []byte) {
 	t.Helper()
+	return runFrom(t, d, hook, frame, cameIn(t, d, frame))
+}
+
+// runFrom is run for a frame that, at the egress, came in on a port.
+func runFrom(t testing.TB, d *Datapath, hook string, frame []byte, origin int) (bool, []byte) {
+	t.Helper()
 	program, pass, drop := d.programs.DpudIngress, uint32(2), uint32(1) // XDP_PASS, XDP_DROP
 	if hook == "egress" {
 		program, pass, drop = d.programs.DpudEgress, ^uint32(0), uint32(2) // TC_ACT_UNSPEC, TC_ACT_SHOT
 	}
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
+	if hook == "egress" {
+		ctx := make([]byte, 192) // struct __sk_buff, whose ingress_ifindex is at 36
+		binary.NativeEndian.PutUint32(ctx[36:], uint32(origin))
+		opts.Context = ctx
+	}
 	action, err := program.Run(&opts)
 	if err != nil {
 		t.Fatal(err)
@@ -214,6 +229,22 @@ func run(t testing.TB, d *Datapath, hook string, frame []byte) (bool, []byte) {
 		t.Fatalf("action %d", action)
 	}
 	return action == pass, opts.DataOut
+}
+
+// cameIn returns the port that a frame's sender sits behind, or the uplink.
+func cameIn(t testing.TB, d *Datapath, frame []byte) int {
+	t.Helper()
+	if len(frame) < 12 {
+		return uplinkPort
+	}
+	v, ok, err := d.Get(table.Key{Map: table.EndpointMAC, MAC: record.MAC(frame[6:12])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok {
+		return int(v.Ifindex)
+	}
+	return uplinkPort
 }
 
 func snapshot(t testing.TB, d *Datapath) map[string]Counter {

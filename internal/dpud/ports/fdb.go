@@ -30,7 +30,7 @@ func (p *Ports) forward(mac record.MAC, ifindex int) error {
 // fdbEntry is static: NUD_NOARP. (NUD_PERMANENT would mean the bridge's own address.)
 func fdbEntry(mac record.MAC, ifindex int) *netlink.Neigh {
 	return &netlink.Neigh{
-		LinkIndex: ifindex, Family: unix.AF_BRIDGE, State: unix.NUD_NOARP, Flags: unix.NTF_MASTER, HardwareAddr: mac[:],
+		LinkIndex: ifindex, Family: unix.AF_BRIDGE, State: unix.NUD_NOARP, Flags: unix.NTF_MASTER | ntfSticky, HardwareAddr: mac[:],
 	}
 }
 
@@ -95,3 +95,6 @@ func (p *Ports) forwarding() (Forwarding, error) {
 	}
 	return have, nil
 }
+
+// ntfSticky is NTF_STICKY of linux/neighbour.h: the bridge never moves the entry to a port that it learned it on.
+const ntfSticky = 1 << 6

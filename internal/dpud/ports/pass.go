@@ -33,11 +33,20 @@ func (p *Ports) Pass() error {
 	if err != nil {
 		return fmt.Errorf("list bridge ports: %w", err)
 	}
+	roles, err := p.guard.Ports()
+	if err != nil {
+		return err
+	}
 	p.absent = p.absent[:0]
 	seen := make(map[int]bool)
 	for _, l := range links {
 		a := l.Attrs()
 		role, why, ok := p.mine(w, l)
+		if left, was := roles[a.Index]; was && !ok && p.taken[a.Index] == nil {
+			// An earlier run's port that no name matches any more: guarded, and looked after, until unload.
+			p.take(l, left)
+			why = "it matches no name of the configuration any more; it stays guarded"
+		}
 		switch {
 		case ok:
 			seen[a.Index] = true
@@ -53,6 +62,8 @@ func (p *Ports) Pass() error {
 			if !t.Guarded {
 				p.takeDown(l, t)
 			}
+		case bridgeErr == nil && a.MasterIndex == bridge:
+			p.evict(l)
 		case why != "":
 			p.leave(a, role, why)
 		}
@@ -96,6 +107,17 @@ func (p *Ports) take(l netlink.Link, role dmaps.Role) {
 	t.XDP, t.Egress, t.Notes = att.XDPMode, att.Egress, strings.Join(att.Notes, "; ")
 	p.log.Info("port guarded", "port", a.Name, "ifindex", a.Index, "role", role, "xdp", t.XDP, "egress", t.Egress, "notes", t.Notes)
 	t.attached, t.Guarded, t.fromGuard = true, true, nil
+}
+
+// evict takes a link out of our bridge that is none of our ports: nothing judges what it sends there, and the
+// bridge would learn from it and flood to it.
+func (p *Ports) evict(l netlink.Link) {
+	a := l.Attrs()
+	p.unguarded.Add(1)
+	p.log.Warn("unguarded: link that is no port is taken out of the bridge", "link", a.Name, "ifindex", a.Index)
+	if err := p.nl.LinkSetNoMaster(l); err != nil {
+		p.log.Error("link could not be taken out of the bridge", "link", a.Name, "err", err)
+	}
 }
 
 // takeDown takes a link down that is up without a guard, and reports it.
