@@ -75,6 +75,9 @@ func measure(b, writes *strings.Builder, pass *ebpf.Program, nodes, rounds int) 
 			err = unloadErr
 		}
 	}()
+	if err := d.Barrier(); err != nil { // or the first write would wait for one
+		return err
+	}
 	began := time.Now()
 	entries, err := fill(d, nodes)
 	if err != nil {
