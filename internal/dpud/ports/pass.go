@@ -42,8 +42,9 @@ func (p *Ports) Pass() error {
 	for _, l := range links {
 		a := l.Attrs()
 		role, why, ok := p.mine(w, l)
-		if left, was := roles[a.Index]; was && !ok && p.taken[a.Index] == nil {
-			// An earlier run's port that no name matches any more: guarded, and looked after, until unload.
+		if left, was := roles[a.Index]; was && !ok && p.taken[a.Index] == nil && p.guard.Runs(a.Index, left) {
+			// An earlier run's port that no name matches any more: guarded, and looked after, until unload. A role
+			// alone says nothing: its link may be gone, and the index another's.
 			p.take(l, left)
 			why = "it matches no name of the configuration any more; it stays guarded"
 		}

@@ -80,3 +80,20 @@ func TestAPortThatLeftTheConfigurationStaysGuarded(t *testing.T) {
 		}
 	})
 }
+
+// A role that outlived its link does not make a port of the link that has its index now.
+func TestARoleAloneMakesNoPort(t *testing.T) {
+	needRoot(t)
+	netnstest.Do(t, func() {
+		veth(t, "n1")
+		other := veth(t, "mgmt0")
+		must(t, netlink.LinkSetUp(other))
+		g := newFakeGuard()
+		g.attached[other.Attrs().Index] = maps.RoleNode
+		p := testPorts(t, Config{Nodes: []string{"n1"}}, g)
+		must(t, p.Pass())
+		if !up(t, "mgmt0") || p.FoundUnguarded() != 0 {
+			t.Errorf("mgmt0 was taken: up %t, %d found unguarded", up(t, "mgmt0"), p.FoundUnguarded())
+		}
+	})
+}
