@@ -60,17 +60,21 @@ func (k kernel) fetch(cache string) (*boot, error) {
 
 // download leaves the unpacked package in dir/root, which is there as a whole or not at all.
 func (k kernel) download(dir string) error {
-	image, err := k.newest()
-	if err != nil {
-		return err
-	}
 	staging := filepath.Join(dir, "staging")
 	if err := errors.Join(os.RemoveAll(staging), os.MkdirAll(staging, 0o755)); err != nil {
 		return err
 	}
+	// A list that is older than the mirror names packages that are gone.
+	if err := runIn(staging, "apt-get", "-q", "update"); err != nil {
+		return err
+	}
+	image, err := k.newest()
+	if err != nil {
+		return err
+	}
 	// apt's own user may not write here, which it says and copes with.
 	if err := runIn(staging, "apt-get", "-q", "download", image); err != nil {
-		return fmt.Errorf("%w (is the list of packages fresh? run apt-get update)", err)
+		return err
 	}
 	packages, err := filepath.Glob(filepath.Join(staging, "*.deb"))
 	if err != nil || len(packages) != 1 {
@@ -87,7 +91,7 @@ func (k kernel) download(dir string) error {
 func (k kernel) newest() (string, error) {
 	out, err := exec.Command("apt-cache", "depends", k.pack).Output()
 	if err != nil {
-		return "", fmt.Errorf("find the newest kernel of %s: %w (run apt-get update first)", k.pack, err)
+		return "", fmt.Errorf("find the newest kernel of %s: %w", k.pack, err)
 	}
 	for line := range strings.Lines(string(out)) {
 		if image, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: linux-image-"); ok {
