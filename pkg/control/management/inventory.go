@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"dpud/pkg/record"
@@ -167,6 +168,11 @@ func (p *plan) refuse(format string, args ...any) {
 	p.refused = append(p.refused, fmt.Errorf(format+": %w", append(args, ErrPrecondition)...))
 }
 
+// sortedGrants returns every grant in order of node, so that the reasons to refuse come in one order.
+func (c *Core) sortedGrants() []*Grant {
+	return slices.SortedFunc(maps.Values(c.grants), func(a, b *Grant) int { return cmp.Compare(a.Node, b.Node) })
+}
+
 // checkNode refuses to change or remove a node that is not free.
 func (p *plan) checkNode(old site.Node) {
 	n := p.core.nodes[old.Name]
@@ -193,7 +199,7 @@ func (p *plan) readGrants() {
 func (p *plan) checkTenant(old site.Tenant) {
 	p.readGrants()
 	t := lookup[*Tenant](p.core, tenantKey(old.Name))
-	for _, g := range p.core.grants {
+	for _, g := range p.core.sortedGrants() {
 		if g.Phase != record.Free && g.Tenant == t.ID {
 			p.refuse("tenant %s still has node %s: it can only be changed or removed without nodes; `ctl reclaim %s` first", old.Name, g.Name, g.Name)
 		}
@@ -203,7 +209,7 @@ func (p *plan) checkTenant(old site.Tenant) {
 // checkDPU refuses to change or remove a DPU that owes a proof.
 func (p *plan) checkDPU(old site.DPU) {
 	p.readGrants()
-	for _, g := range p.core.grants {
+	for _, g := range p.core.sortedGrants() {
 		if g.Phase != record.Free && slices.Contains(g.Provers, old.Name) {
 			p.refuse("DPU %s still serves node %s: it can only be changed or removed while no assigned node is designated to it; `ctl reclaim %s` first",
 				old.Name, g.Name, g.Name)
